@@ -1,0 +1,1 @@
+"""Benchmarks: each compares, within one run, ours with the ceiling and with the obvious alternative."""

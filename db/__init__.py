@@ -1,0 +1,1 @@
+"""Postgres: one function, one guarded change. Each takes the transaction as its first argument."""

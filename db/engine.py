@@ -1,0 +1,46 @@
+"""Connections and transactions. Nothing connects at import; an engine is made in the process that uses it."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+
+from sqlalchemy import Connection, Engine, create_engine, make_url
+
+Tx = Connection
+"""A transaction: what every function of this package takes first."""
+
+
+class Database:
+    """One process's connections to one database.
+
+    Read committed throughout: a statement after a lock sees what it waited for. Session time is UTC, so the host's
+    `TZ` changes nothing; every wait has a limit. `statement_timeout` of None sets none, for work an operator watches.
+    """
+
+    def __init__(self, url: str, *, statement_timeout: timedelta | None = timedelta(seconds=30), pool: int = 4) -> None:
+        limit = 0 if statement_timeout is None else int(statement_timeout.total_seconds() * 1000)
+        address = make_url(url)
+        options = f"-c timezone=UTC -c lock_timeout=10s -c statement_timeout={limit}"
+        self.engine: Engine = create_engine(
+            address,
+            pool_size=pool,
+            max_overflow=0,
+            pool_timeout=10,
+            pool_pre_ping=True,
+            isolation_level="READ COMMITTED",
+            connect_args={
+                "options": f"{address.query.get('options', '')} {options}".strip(),
+                "connect_timeout": 5,
+                "application_name": "holdfast",
+            },
+        )
+
+    @contextmanager
+    def transaction(self) -> Iterator[Tx]:
+        """Commit at the end, roll back on any exception."""
+        with self.engine.begin() as tx:
+            yield tx
+
+    def close(self) -> None:
+        """Close what is idle; a process calls it before it ends or forks."""
+        self.engine.dispose()

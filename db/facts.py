@@ -1,0 +1,57 @@
+"""What follows from a change, written in the transaction that made it: effect, ledger entry, event."""
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from sqlalchemy import text
+
+from db.engine import Tx
+from domain.changes import Change, Kind, effect_key, event_of, ledger_side
+
+_WRITE = text("""
+WITH change AS (
+    SELECT * FROM unnest(
+        CAST(:keys AS text[]), CAST(:hold_ids AS text[]), CAST(:versions AS integer[]),
+        CAST(:deadlines AS timestamptz[]), CAST(:amounts AS bigint[]), CAST(:currencies AS text[]),
+        CAST(:event_ids AS text[]), CAST(:bodies AS bytea[])
+    ) AS c(key, hold_id, version, expires_at, amount, currency, event_id, body)
+), effect AS (
+    INSERT INTO effects (key, hold_id, kind, version, expires_at, at, receipt)
+    SELECT key, hold_id, :kind, version, expires_at, :at, :receipt FROM change
+), entry AS (
+    INSERT INTO ledger (hold_id, side, amount, currency, reason, at)
+    SELECT hold_id, :side, CASE :side WHEN 'open' THEN amount ELSE -amount END, currency, :kind, :at
+    FROM change WHERE amount IS NOT NULL AND CAST(:side AS text) IS NOT NULL
+)
+INSERT INTO events (event_id, hold_id, type, occurred_at, body)
+SELECT event_id, hold_id, :type, :at, body FROM change
+""")
+
+
+def record(tx: Tx, kind: Kind, changes: Sequence[Change], *, at: datetime, receipt: int | None = None) -> None:
+    """Write what these changes of one kind entail: one statement, however many they are.
+
+    Two at once, or a message twice: the effect's, the ledger's and the event's unique keys let one through and fail
+    the other's whole transaction. Dies before commit: neither the change nor what follows exists.
+    """
+    if not changes:
+        return
+    events = [event_of(change) for change in changes]
+    tx.execute(
+        _WRITE,
+        {
+            "kind": kind.value,
+            "at": at,
+            "receipt": receipt,
+            "side": ledger_side(kind),
+            "type": events[0].type,
+            "keys": [effect_key(change) for change in changes],
+            "hold_ids": [change.hold_id for change in changes],
+            "versions": [change.version for change in changes],
+            "deadlines": [change.expires_at for change in changes],
+            "amounts": [change.amount for change in changes],
+            "currencies": [change.currency for change in changes],
+            "event_ids": [event.event_id for event in events],
+            "bodies": [event.body for event in events],
+        },
+    )

@@ -1,0 +1,246 @@
+"""Place, extend, confirm, cancel and read holds. Writers touch Postgres only."""
+
+from datetime import datetime, timedelta
+from typing import Any
+
+from sqlalchemy import Row, func, select, text
+from sqlalchemy.dialects.postgresql import insert
+
+from db import expiry
+from db.engine import Tx
+from db.facts import record
+from db.tables import effects, holds, ledger
+from domain.changes import Change, Kind
+from domain.holds import Answer, Done, Hold, Reason, Refused, Status, why_refused
+from domain.identity import HoldId, cohort, extended_key, placed_key
+from domain.paths import Carrier
+from domain.terms import For, Lasting, Terms, deadline_ahead
+
+_TRIES = 3
+"""Times `place` looks again at who has an exclusive resource."""
+
+_READ = (
+    holds.c.id, holds.c.resource, holds.c.customer, holds.c.status, holds.c.version, holds.c.expires_at,
+    holds.c.timezone, holds.c.amount, holds.c.currency, holds.c.exclusive, holds.c.cohort, holds.c.placed_at,
+    holds.c.closed_at, holds.c.close_reason, holds.c.set_aside, func.clock_timestamp().label("read_at"),
+)  # fmt: skip
+
+
+def clock(tx: Tx) -> datetime:
+    """This instant by the database's clock, not the transaction's start."""
+    now: datetime = tx.execute(select(func.clock_timestamp())).scalar_one()
+    return now
+
+
+def get(tx: Tx, hold: HoldId) -> Hold | None:
+    """A hold as it stands now."""
+    return _one(tx.execute(select(*_READ).where(holds.c.id == hold)).one_or_none())
+
+
+def lock(tx: Tx, hold: HoldId) -> Hold | None:
+    """A hold's row, locked until the transaction ends. Its `read_at` may be older than the lock: ask `clock` again."""
+    return _one(tx.execute(select(*_READ).where(holds.c.id == hold).with_for_update()).one_or_none())
+
+
+def listing(
+    tx: Tx, *, status: str | None, resource: str | None, customer: str | None, after: str | None, limit: int
+) -> list[Hold]:
+    """Holds in the order of their ids, after one id, at most so many. `status` may also be `lapsed`."""
+    query = select(*_READ).order_by(holds.c.id).limit(limit)
+    if status is not None:
+        stored = Status.HELD if status in {"held", "lapsed"} else Status(status)
+        query = query.where(holds.c.status == stored.value)
+        if status == "held":
+            query = query.where(holds.c.expires_at > func.now())
+        elif status == "lapsed":
+            query = query.where(holds.c.expires_at <= func.now())
+    for column, value in ((holds.c.resource, resource), (holds.c.customer, customer)):
+        if value is not None:
+            query = query.where(column == value)
+    if after is not None:
+        query = query.where(holds.c.id > after)
+    return [_hold(row) for row in tx.execute(query)]
+
+
+def place(tx: Tx, hold: HoldId, terms: Terms, by: Carrier) -> Answer:
+    """Place a hold, or return the one that has this id and these terms.
+
+    Two at once: the primary key, or the exclusive index, lets one through; the other waits for its commit and then
+    finds it. Dies before commit: no hold. A lapsed hold that has the exclusive resource is expired first, in this
+    transaction, by the function that expires every hold; `by` is what its receipt says.
+
+    Raises:
+        BadInput: the deadline is not ahead of the database's clock.
+    """
+    for _ in range(_TRIES):
+        existing = _repeat_of(tx, hold, terms)
+        if existing is not None:
+            return existing
+        now = clock(tx)
+        deadline = deadline_ahead(terms.lasting, now, now)
+        taken = _free_resource(tx, terms, by) if terms.exclusive else None
+        if taken is not None:
+            return Refused(Reason.RESOURCE_TAKEN, taken)
+        if _ledger_knows(tx, hold):
+            return Refused(Reason.ID_RETIRED)
+        placed = _insert(tx, hold, terms, deadline, now)
+        if placed is not None:
+            record(tx, Kind.PLACED, [_change(Kind.PLACED, placed, now)], at=now)
+            return Done(placed)
+    return Refused(Reason.RESOURCE_TAKEN, _holder(tx, terms.resource))
+
+
+def _repeat_of(tx: Tx, hold: HoldId, terms: Terms) -> Answer | None:
+    row = tx.execute(select(*_READ, holds.c.terms).where(holds.c.id == hold)).one_or_none()
+    if row is None:
+        return None
+    if row.terms != terms.as_data():
+        return Refused(Reason.TERMS_DIFFER, _hold(row))
+    return Done(_hold(row), repeated=True)
+
+
+def _holder(tx: Tx, resource: str) -> Hold | None:
+    query = select(*_READ).where(holds.c.resource == resource, text("exclusive AND status = 'held'"))
+    return _one(tx.execute(query.with_for_update()).one_or_none())
+
+
+def _free_resource(tx: Tx, terms: Terms, by: Carrier) -> Hold | None:
+    """The counting hold that has the resource; a lapsed one is expired instead."""
+    holder = _holder(tx, terms.resource)
+    if holder is None:
+        return None
+    now = clock(tx)
+    if holder.expires_at > now:
+        return holder
+    expiry.expire(tx, [holder.reference], by, grace=timedelta(0), now=now)
+    return None
+
+
+def _ledger_knows(tx: Tx, hold: HoldId) -> bool:
+    """Whether the ledger, which is never pruned, has entries of a hold of this id."""
+    return bool(tx.execute(select(select(ledger.c.side).where(ledger.c.hold_id == hold).exists())).scalar_one())
+
+
+def _insert(tx: Tx, hold: HoldId, terms: Terms, deadline: datetime, now: datetime) -> Hold | None:
+    """The new hold; None where the id or the exclusive resource was taken meanwhile."""
+    values = {
+        "id": hold,
+        "resource": terms.resource,
+        "customer": terms.customer,
+        "status": Status.HELD.value,
+        "version": 1,
+        "expires_at": deadline,
+        "terms": terms.as_data(),
+        "timezone": terms.timezone,
+        "amount": terms.amount,
+        "currency": terms.currency,
+        "exclusive": terms.exclusive,
+        "cohort": cohort(hold),
+        "placed_at": now,
+    }
+    return _one(tx.execute(insert(holds).values(values).on_conflict_do_nothing().returning(*_READ)).one_or_none())
+
+
+_EXTEND_IF_COUNTING_AND_AHEAD = text("""
+UPDATE holds
+SET expires_at = :deadline, version = version + 1, claimed_run = NULL, claimed_until = NULL, claims = 0,
+    set_aside = false
+WHERE id = :id AND status = 'held' AND version = :version
+  AND expires_at > clock_timestamp() AND :deadline > clock_timestamp()
+RETURNING clock_timestamp() AS at
+""")
+
+
+def extend(tx: Tx, hold: HoldId, version: int, lasting: Lasting) -> Answer:
+    """Give a counting hold of this version a new deadline, and so the next version.
+
+    `For` counts from the present deadline; `Until` may also be earlier, never at or before now. Judged by the
+    database's clock after the row is locked, so a command that waited past the deadline is refused. Twice: the repeat
+    finds version + 1 at the same deadline. Dies before commit: nothing; after commit: the repeat says so.
+
+    Raises:
+        BadInput: the new deadline is not ahead of now.
+    """
+    before = lock(tx, hold)
+    if before is not None and _was_extended(tx, before, version, lasting):
+        return Done(before, repeated=True)
+    now = clock(tx)
+    if before is None or not _may_change(before, version, now):
+        return _refused(tx, hold, version)
+    deadline = deadline_ahead(lasting, before.expires_at, now)
+    asked = {"id": hold, "version": version, "deadline": deadline}
+    changed = tx.execute(_EXTEND_IF_COUNTING_AND_AHEAD, asked).one_or_none()
+    if changed is None:
+        deadline_ahead(lasting, before.expires_at, clock(tx))
+        return _refused(tx, hold, version)
+    return _changed(tx, Kind.EXTENDED, hold, changed.at)
+
+
+def _was_extended(tx: Tx, hold: Hold, version: int, lasting: Lasting) -> bool:
+    """Whether this hold is what the same command made of that version."""
+    if hold.version != version + 1:
+        return False
+    if not isinstance(lasting, For):
+        return lasting.deadline(hold.read_at) == hold.expires_at
+    key = placed_key(hold.id) if version == 1 else extended_key(hold.id, version)
+    query = select(effects.c.expires_at).where(effects.c.key == key, effects.c.version == version)
+    previous = tx.execute(query).scalar_one_or_none()
+    return previous is not None and lasting.deadline(previous) == hold.expires_at
+
+
+_CLOSE_IF_COUNTING = text("""
+UPDATE holds
+SET status = :status, closed_at = clock_timestamp(), close_reason = :reason
+WHERE id = :id AND status = 'held' AND version = :version AND expires_at > clock_timestamp()
+RETURNING closed_at AS at
+""")
+
+
+def confirm(tx: Tx, hold: HoldId, version: int) -> Answer:
+    """Close a counting hold of this version as confirmed. Argued as `extend`; the repeat returns the hold."""
+    return _close(tx, Kind.CONFIRMED, hold, version, None)
+
+
+def cancel(tx: Tx, hold: HoldId, version: int, reason: str) -> Answer:
+    """Close a counting hold of this version as cancelled. Argued as `extend`; the repeat returns the hold."""
+    return _close(tx, Kind.CANCELLED, hold, version, reason)
+
+
+def _close(tx: Tx, kind: Kind, hold: HoldId, version: int, reason: str | None) -> Answer:
+    before = lock(tx, hold)
+    if before is not None and before.status.value == kind.value:
+        same = before.version == version and before.close_reason == reason
+        return Done(before, repeated=True) if same else Refused(Reason.CLOSED, before)
+    asked = {"id": hold, "version": version, "status": kind.value, "reason": reason}
+    changed = tx.execute(_CLOSE_IF_COUNTING, asked).one_or_none()
+    if changed is None:
+        return _refused(tx, hold, version)
+    return _changed(tx, kind, hold, changed.at)
+
+
+def _may_change(hold: Hold, version: int, now: datetime) -> bool:
+    return hold.status is Status.HELD and hold.version == version and hold.expires_at > now
+
+
+def _refused(tx: Tx, hold: HoldId, version: int) -> Refused:
+    return why_refused(get(tx, hold), version)
+
+
+def _changed(tx: Tx, kind: Kind, hold: HoldId, at: datetime) -> Done:
+    after = get(tx, hold)
+    assert after is not None
+    record(tx, kind, [_change(kind, after, at)], at=at)
+    return Done(after)
+
+
+def _change(kind: Kind, hold: Hold, at: datetime) -> Change:
+    return Change(kind, hold.id, hold.version, hold.expires_at, hold.resource, hold.amount, hold.currency, at)
+
+
+def _one(row: Row[Any] | None) -> Hold | None:
+    return None if row is None else _hold(row)
+
+
+def _hold(row: Row[Any]) -> Hold:
+    columns = {column.key: getattr(row, column.key) for column in _READ}
+    return Hold(**columns | {"status": Status(row.status), "id": HoldId(row.id)})

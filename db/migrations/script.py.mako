@@ -1,0 +1,14 @@
+"""${message}
+
+Revision ID: ${up_revision}
+Revises: ${down_revision}
+"""
+
+from alembic import op
+
+revision = ${repr(up_revision)}
+down_revision = ${repr(down_revision)}
+
+
+def upgrade() -> None:
+    op.execute("")

@@ -1,0 +1,1 @@
+"""Pure rules: no clock, no SQL, no Celery, no network. Time is always an argument."""

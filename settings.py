@@ -1,0 +1,155 @@
+"""The environment, read once, typed and checked. Every variable is named `HOLDFAST_` and a field's name below.
+
+A bad value stops the process with one line that names the variable. Durations are written `30s`, `5m`, `1h30m`.
+"""
+
+import hashlib
+from datetime import timedelta
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+from typing import Annotated, Literal, Self
+
+from pydantic import BeforeValidator, Field, SecretStr, ValidationError, model_validator
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from domain.durations import parse_duration
+from domain.errors import HoldfastError
+
+ROOT = Path(__file__).resolve().parent
+"""The project's own folder: relative paths in settings start here."""
+
+_LONGEST_SOCKET_PATH = 100
+"""Unix sockets take 107 bytes at most on Linux, 103 on macOS."""
+
+Duration = Annotated[timedelta, BeforeValidator(lambda raw: parse_duration(raw) if isinstance(raw, str) else raw)]
+Count = Annotated[int, Field(ge=1)]
+
+
+class InvalidSetting(HoldfastError):
+    """A variable of the environment cannot be used."""
+
+
+class Settings(BaseSettings):
+    """What a deployment may decide. Defaults suit the local stack and a small fleet."""
+
+    model_config = SettingsConfigDict(env_prefix="HOLDFAST_", frozen=True, extra="ignore")
+
+    home: Path = Path(".holdfast")
+    """Where the local stack keeps its state."""
+    database_url: SecretStr | None = None
+    """PostgreSQL 15 or newer, `postgresql://…`. Unset: the local stack's own."""
+    broker_url: SecretStr | None = None
+    """Redis, Valkey or RabbitMQ: `redis://…`, `amqp://…`. Unset: the local stack's own."""
+    queue_prefix: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]*$")] = ""
+    """Set before every queue's name, for a broker shared with others."""
+    key_prefix: Annotated[str, Field(pattern=r"^[A-Za-z0-9_:.-]*$")] = ""
+    """Set before every Redis key, for a Redis shared with others."""
+
+    tick: Duration = timedelta(seconds=1)
+    """How often beat asks for a sweep."""
+    claim_lease: Duration = timedelta(seconds=60)
+    """How long a claimed hold is left alone before another run may claim it."""
+    claim_batch: Count = 1000
+    """Holds claimed in one transaction."""
+    chunk: Count = 500
+    """References in one message, and holds in one expiry transaction."""
+    in_flight_window: Count = 10_000
+    """Holds claimed and not yet expired, at most."""
+    run_budget: Duration = timedelta(seconds=10)
+    """A sweep run claims nothing more after this long."""
+    rescue_grace: Duration = timedelta(minutes=5)
+    """Overdue by this much, a hold of any cohort is expired by the sweep."""
+    claims_before_set_aside: Count = 3
+    """A hold that fails alone is set aside on this claim."""
+    set_aside_limit: Count = 100
+    """A run that would set aside more holds than this stops."""
+
+    expiry_soft_limit: Duration = timedelta(seconds=20)
+    """An expiry task is asked to stop after this long."""
+    expiry_hard_limit: Duration = timedelta(seconds=30)
+    """An expiry task is killed after this long; under the claim lease."""
+    visibility_timeout: Duration = timedelta(seconds=300)
+    """Redis delivers an unacknowledged message again after this long; over the claim lease."""
+
+    statement_timeout: Duration = timedelta(seconds=30)
+    """A worker's statement is cancelled after this long."""
+    log_format: Literal["auto", "console", "json"] = "auto"
+    """`auto` is console on a terminal, else JSON."""
+    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
+    """The least severe log line that is written."""
+    flower_port: Annotated[int, Field(ge=0, le=65535)] = 0
+    """Flower's port on loopback in the local stack; 0 takes a free one."""
+    flower_user: Annotated[str, Field(pattern=r"^[^:]*$")] = ""
+    """Flower's login name. Without it and the password Flower asks for none."""
+    flower_password: SecretStr = SecretStr("")
+    """Flower's password."""
+
+    @model_validator(mode="after")
+    def _leases_outlive_tasks(self) -> Self:
+        ladder = {
+            "EXPIRY_SOFT_LIMIT": self.expiry_soft_limit,
+            "EXPIRY_HARD_LIMIT": self.expiry_hard_limit,
+            "CLAIM_LEASE": self.claim_lease,
+            "VISIBILITY_TIMEOUT": self.visibility_timeout,
+        }
+        for (lower, a), (upper, b) in pairwise(ladder.items()):
+            if a >= b:
+                raise ValueError(
+                    f"HOLDFAST_{lower} ({a.total_seconds():g}s) must be shorter than "
+                    f"HOLDFAST_{upper} ({b.total_seconds():g}s)"
+                )
+        return self
+
+    @property
+    def state(self) -> Path:
+        """The local stack's folder, absolute."""
+        return self.home if self.home.is_absolute() else ROOT / self.home
+
+    @property
+    def sockets(self) -> Path:
+        """The folder of the local stack's sockets: under its state, or in /tmp where that path is too long."""
+        folder = self.state / "run"
+        if len(str(folder / ".s.PGSQL.5432")) <= _LONGEST_SOCKET_PATH:
+            return folder
+        return Path("/tmp") / f"holdfast-{hashlib.sha256(str(folder).encode()).hexdigest()[:12]}"  # noqa: S108 - a short path is the point
+
+    @property
+    def database(self) -> str:
+        """The database's address, in SQLAlchemy's form. Holds a password: never log it."""
+        if self.database_url is None:
+            return f"postgresql+psycopg://postgres@/postgres?host={self.sockets}"
+        scheme, separator, rest = self.database_url.get_secret_value().partition("://")
+        if not separator or scheme not in {"postgres", "postgresql", "postgresql+psycopg"}:
+            raise InvalidSetting("HOLDFAST_DATABASE_URL must begin with postgresql://")
+        return f"postgresql+psycopg://{rest}"
+
+    @property
+    def broker(self) -> str:
+        """The broker's address, in kombu's form. Holds a password: never log it."""
+        if self.broker_url is None:
+            return f"redis+socket://{self.sockets / 'valkey.sock'}"
+        url = self.broker_url.get_secret_value()
+        if url.partition("://")[0] not in {"redis", "rediss", "redis+socket", "sentinel", "amqp", "amqps"}:
+            raise InvalidSetting(
+                "HOLDFAST_BROKER_URL must begin with redis://, rediss://, redis+socket://, "
+                "sentinel://, amqp:// or amqps://"
+            )
+        return url
+
+
+@cache
+def settings() -> Settings:
+    """This process's settings.
+
+    Raises:
+        InvalidSetting: a variable is of the wrong form; the message names it and never repeats its value.
+    """
+    try:
+        loaded = Settings()
+    except ValidationError as error:
+        first = error.errors(include_input=False, include_url=False)[0]
+        where = f"HOLDFAST_{str(first['loc'][0]).upper()}: " if first["loc"] else ""
+        raise InvalidSetting(where + first["msg"].removeprefix("Value error, ")) from None
+    _ = loaded.database, loaded.broker
+    return loaded
