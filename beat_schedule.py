@@ -1,1 +1,24 @@
-"""."""
+"""The timetable: what ticks, how often, and what breaks if it stops.
+
+A tick is a hint. It may be lost, doubled or late: every sweep takes all that is due, and one that began less than half
+an interval ago returns at once.
+"""
+
+from typing import Any
+
+from settings import settings
+
+TICKS_EXPIRE_AFTER = 15 * 60
+"""Seconds after which a waiting tick is dropped. Each worker's own clock judges this, so it is far more than clocks
+differ by; the pile of an outage costs one query a tick."""
+
+TIMETABLE: dict[str, dict[str, Any]] = {
+    # If this stops, no hold is expired any more. Reads and commands still see lapsed holds as lapsed, and the first
+    # tick afterwards finds all that came due meanwhile. `holdfast status` turns red when it is late.
+    "expire-due-holds": {
+        "task": "sweep.expiries",
+        "schedule": settings().tick.total_seconds(),
+        "kwargs": {"path": "sweep"},
+        "options": {"expires": TICKS_EXPIRE_AFTER},
+    },
+}

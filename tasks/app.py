@@ -1,0 +1,81 @@
+"""The Celery app, the one way to make a task, and what every task may ask: its database, its message."""
+
+from collections.abc import Callable
+from datetime import timedelta
+from functools import cache
+from math import ceil
+from typing import Any, ParamSpec, TypeVar
+
+from celery import Celery, Task, current_task
+from celery.signals import worker_process_init
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+
+from db.engine import Database
+from domain.paths import Carrier, Path
+from domain.sweeping import ClaimPolicy
+from settings import settings
+from tasks import logs  # noqa: F401 - imported for its signal handlers
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+app = Celery("holdfast", config_source="celeryconfig", include=["tasks.sweep", "tasks.expiry"])
+
+
+def task(
+    name: str, *, soft_limit: timedelta, hard_limit: timedelta, retries: int = 0
+) -> Callable[[Callable[P, R]], "Task[P, R]"]:
+    """Make a function a task of this name. The options are a closed set: Celery would swallow a misspelt one.
+
+    `retries` bounds how often a failed database is asked again, a few seconds apart; after that the message is gone
+    and the next sweep finds its rows.
+    """
+    return app.task(
+        name=name,
+        soft_time_limit=ceil(soft_limit.total_seconds()),
+        time_limit=ceil(hard_limit.total_seconds()),
+        autoretry_for=(DBAPIError, PoolTimeout) if retries else (),
+        max_retries=retries,
+        retry_backoff=1,
+        retry_backoff_max=4,
+    )
+
+
+@cache
+def database() -> Database:
+    """This process's database, made when it is first needed."""
+    return Database(settings().database, statement_timeout=settings().statement_timeout)
+
+
+@worker_process_init.connect
+def _own_connections(**_: Any) -> None:
+    """A forked child opens connections of its own."""
+    database.cache_clear()
+
+
+@cache
+def policy() -> ClaimPolicy:
+    """The bounds of claiming, from settings."""
+    chosen = settings()
+    return ClaimPolicy(
+        lease=chosen.claim_lease,
+        grace=chosen.rescue_grace,
+        window=chosen.in_flight_window,
+        batch=chosen.claim_batch,
+        claims_before_set_aside=chosen.claims_before_set_aside,
+        set_aside_limit=chosen.set_aside_limit,
+    )
+
+
+def this_message(*, path: Path | None, run: int | None) -> Carrier:
+    """Who carries the message that this task is running."""
+    request = current_task.request
+    return Carrier(
+        message_id=str(request.id),
+        path=path,
+        run=run,
+        worker=str(request.hostname),
+        retries=int(request.retries or 0),
+        redelivered=bool((request.delivery_info or {}).get("redelivered")),
+    )

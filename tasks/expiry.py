@@ -1,0 +1,95 @@
+"""The expiry task: apply a chunk of references; one that cannot be applied is found, and the others are done."""
+
+from collections.abc import Sequence
+from typing import assert_never
+
+import structlog
+from sqlalchemy.exc import DBAPIError
+
+from db import dead_letters, expiry
+from db.engine import Database
+from domain.outcomes import Tally
+from domain.paths import Carrier, Path
+from domain.references import MalformedReference, Reference, parse_reference
+from domain.sweeping import ClaimPolicy
+from settings import settings
+from tasks.app import database, policy, task, this_message
+
+log = structlog.get_logger(__name__)
+
+_RETRIES = 3
+
+
+@task(
+    "expiry.expire",
+    soft_limit=settings().expiry_soft_limit,
+    hard_limit=settings().expiry_hard_limit,
+    retries=_RETRIES,
+)
+def expire(run: int | None, path: str, refs: list[object]) -> dict[str, int]:
+    """Expire what these references still point at."""
+    by = this_message(path=Path(path), run=run)
+    tally = apply(database(), read(database(), refs, by), by, policy())
+    log.info("expiry.applied", run=run, path=path, **tally.as_data())
+    return tally.as_data()
+
+
+def read(db: Database, refs: Sequence[object], by: Carrier) -> list[Reference]:
+    """The references of a message; what cannot be read becomes a dead letter of its own, once."""
+    good: list[Reference] = []
+    for number, raw in enumerate(refs):
+        try:
+            good.append(parse_reference(raw))
+        except MalformedReference as problem:
+            with db.transaction() as tx:
+                key = f"malformed:{by.message_id}:{number}"
+                dead_letters.bury(tx, key, "malformed", raw, str(problem), run=by.run)
+            log.warning("expiry.malformed", run=by.run, field=problem.field, cause=problem.cause)
+    return good
+
+
+def apply(db: Database, references: Sequence[Reference], by: Carrier, bounds: ClaimPolicy) -> Tally:
+    """Apply these in one transaction; on an error that lies in the data, in halves.
+
+    Raises:
+        DBAPIError: the fault lies elsewhere (connection, permission, disk): nothing is split or set aside.
+    """
+    if not references:
+        return Tally()
+    try:
+        with db.transaction() as tx:
+            return Tally.of(expiry.expire(tx, references, by, grace=bounds.grace))
+    except DBAPIError as error:
+        if not expiry.is_data_error(getattr(error.orig, "sqlstate", None)):
+            raise
+        return _isolate(db, references, by, bounds, str(error.orig).partition("\n")[0])
+
+
+def _isolate(db: Database, references: Sequence[Reference], by: Carrier, bounds: ClaimPolicy, error: str) -> Tally:
+    if len(references) == 1:
+        _fails_alone(db, references[0], by, bounds, error)
+        return Tally()
+    if by.run is not None and _is_stopped(db, by.run):
+        return Tally()
+    middle = len(references) // 2
+    return apply(db, references[:middle], by, bounds) + apply(db, references[middle:], by, bounds)
+
+
+def _is_stopped(db: Database, run: int) -> bool:
+    with db.transaction() as tx:
+        return dead_letters.is_stopped(tx, run)
+
+
+def _fails_alone(db: Database, reference: Reference, by: Carrier, bounds: ClaimPolicy, error: str) -> None:
+    with db.transaction() as tx:
+        became = dead_letters.fail_alone(tx, reference, error, bounds, run=by.run)
+    where = {"run": by.run, "hold": reference.hold_id, "job": reference.job_id}
+    match became:
+        case dead_letters.Postponed():
+            log.warning("expiry.postponed", error=error, **where)
+        case dead_letters.SetAside(dead_letter=number):
+            log.error("expiry.set_aside", error=error, dead_letter=number, **where)
+        case dead_letters.RunStopped():
+            log.error("expiry.run_stopped", error=error, **where)
+        case _:
+            assert_never(became)

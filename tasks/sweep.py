@@ -1,0 +1,134 @@
+"""The sweep: claim what is due in short transactions, and publish references to it in chunks."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+
+import structlog
+
+from db import sweeps
+from db.engine import Database
+from domain.paths import Path
+from domain.references import Reference
+from domain.sweeping import ClaimPolicy
+from settings import settings
+from tasks import lane
+from tasks.app import database, policy, task
+
+log = structlog.get_logger(__name__)
+
+_SOFT_LIMIT = settings().run_budget + timedelta(seconds=20)
+"""A run claims nothing after its budget; what remains is publishing, with the broker's own limits."""
+_LOOK_AGAIN = 0.02
+"""Seconds between two looks at a full window."""
+
+
+@dataclass(frozen=True, slots=True)
+class Swept:
+    """What one tick did. `run` is None where it saw nothing due, or was a copy of a tick that had just begun."""
+
+    run: int | None = None
+    claimed: int = 0
+    published: int = 0
+    too_soon: bool = False
+    error: str | None = None
+
+    def as_data(self) -> dict[str, object]:
+        """The run as JSON carries it."""
+        return {
+            "run": self.run,
+            "claimed": self.claimed,
+            "published": self.published,
+            "too_soon": self.too_soon,
+            "error": self.error,
+        }
+
+
+@task("sweep.expiries", soft_limit=_SOFT_LIMIT, hard_limit=_SOFT_LIMIT + timedelta(seconds=10))
+def sweep_expiries(path: str) -> dict[str, object]:
+    """One tick: publish a reference to each due hold of this path's cohorts."""
+    swept = sweep(database(), Path(path), policy(), apart=settings().tick / 2)
+    if swept.run is not None:
+        log.info("sweep.ran", path=path, **swept.as_data())
+    return swept.as_data()
+
+
+def sweep(db: Database, path: Path, bounds: ClaimPolicy, *, apart: timedelta) -> Swept:
+    """Begin a tick, and if anything is due, claim and publish until nothing is, or a bound is reached.
+
+    Two beats, an old tick: `sweeps.begin` lets one through. Dies at any point: what was claimed and not published
+    waits one lease. The broker is away: what it did not take is given back, and the next tick takes it again.
+    """
+    with db.transaction() as tx:
+        begun = sweeps.begin(tx, path, bounds, apart=apart)
+    if not isinstance(begun, sweeps.Run):
+        return Swept(too_soon=isinstance(begun, sweeps.TooSoon))
+    run = _Progress(db, begun, path, bounds)
+    error: str | None = "the run was cut short"
+    try:
+        run.work_until(time.monotonic() + settings().run_budget.total_seconds())
+        error = None
+    except lane.BrokerUnavailable as fault:
+        error = str(fault)
+        log.warning("sweep.broker_unavailable", run=begun.id)
+    finally:
+        with db.transaction() as tx:
+            sweeps.finish(tx, begun, error)
+    return Swept(begun.id, run.claimed, run.published, error=error)
+
+
+class _Progress:
+    """One run's loop: claim a batch, publish it, mind the bounds."""
+
+    def __init__(self, db: Database, run: sweeps.Run, path: Path, bounds: ClaimPolicy) -> None:
+        self._db, self._run, self._path, self._bounds = db, run, path, bounds
+        self.claimed = 0
+        self.published = 0
+
+    def work_until(self, deadline: float) -> None:
+        """Go on until nothing is due, the lane holds a window's worth of messages, or `deadline` (monotonic)."""
+        room = self._room()
+        while time.monotonic() < deadline:
+            if room <= 0:
+                if self._lane_is_full():
+                    return
+                time.sleep(_LOOK_AGAIN)  # noqa: TID251 - a bounded wait for workers, with no transaction open
+                room = self._room()
+                continue
+            with self._db.transaction() as tx:
+                claimed = sweeps.claim(tx, self._run, self._path, self._bounds, limit=min(self._bounds.batch, room))
+            if not claimed.ids:
+                return
+            self.claimed += len(claimed.ids)
+            self._publish(claimed)
+            room -= len(claimed.ids)
+            if room <= 0:
+                room = self._room()
+
+    def _room(self) -> int:
+        with self._db.transaction() as tx:
+            return self._bounds.window - sweeps.in_flight(tx, self._bounds.window)
+
+    def _lane_is_full(self) -> bool:
+        return lane.depth() >= self._bounds.window // settings().chunk
+
+    def _publish(self, claimed: sweeps.Claimed) -> None:
+        """Publish in chunks; what the broker does not take is given back."""
+        left = set(claimed.ids)
+        try:
+            for path, references in ((self._path, claimed.own), (Path.RESCUE, claimed.rescued)):
+                for chunk in _chunks(references, settings().chunk):
+                    lane.publish(self._run.id, path, chunk)
+                    left.difference_update(reference.hold_id for reference in chunk)
+        finally:
+            done = len(claimed.ids) - len(left)
+            self.published += done
+            with self._db.transaction() as tx:
+                sweeps.published(tx, self._run, done)
+                if left:
+                    sweeps.release(tx, self._run, sorted(left))
+
+
+def _chunks(references: Sequence[Reference], size: int) -> list[Sequence[Reference]]:
+    return [references[start : start + size] for start in range(0, len(references), size)]
