@@ -10,16 +10,18 @@ from sqlalchemy.sql.expression import bindparam
 
 from db.engine import Tx
 from db.tables import dead_letters
-from domain.outcomes import Outcome
 from domain.references import Reference
 from domain.sweeping import ClaimPolicy
+
+DISCARDED = "discarded"
+"""What stands instead of an outcome where an operator closed a dead letter without applying it."""
 
 LONGEST_ERROR = 500
 """Characters kept of an error."""
 
 _POSTPONE = text("""
 UPDATE holds
-SET claimed_until = now() + CAST(:lease AS interval) * power(2, least(claims, 10))
+SET claimed_run = NULL, claimed_until = now() + CAST(:lease AS interval) * power(2, least(claims, 10))
 WHERE id = :id AND status = 'held' AND version = :version AND expires_at = :expires_at AND NOT set_aside
 RETURNING claims
 """)
@@ -147,8 +149,8 @@ def get(tx: Tx, dead_letter: int, *, lock: bool = False) -> DeadLetter | None:
     return None if row is None else _dead_letter(row)
 
 
-def settle(tx: Tx, dead_letter: DeadLetter, outcome: Outcome, operator: str) -> None:
-    """Note that an operator's replay had this outcome; the hold is set aside no more."""
+def settle(tx: Tx, dead_letter: DeadLetter, outcome: str, operator: str) -> None:
+    """Note what an operator made of it: an Outcome, or DISCARDED. The hold is set aside no more."""
     tx.execute(
         text("UPDATE holds SET set_aside = false, claims = 0, claimed_until = NULL WHERE id = :id AND set_aside"),
         {"id": dead_letter.hold_id},

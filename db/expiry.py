@@ -9,21 +9,23 @@ from sqlalchemy import text
 from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.sql.expression import bindparam
 
+from db.columns import lines, texts
 from db.engine import Tx
 from db.facts import record
 from domain.changes import Change, Kind
 from domain.identity import cohort
+from domain.instants import unix
 from domain.outcomes import Outcome
 from domain.paths import Carrier
 from domain.references import Reference
 
-_LOCK_IN_ID_ORDER = text("""
+_LOCK_IN_ID_ORDER = text(f"""
 SELECT nextval('receipts_id_seq') AS receipt, coalesce(CAST(:now AS timestamptz), now()) AS now, count(*) AS found
-FROM (SELECT FROM holds WHERE id = ANY(CAST(:ids AS text[])) ORDER BY id FOR UPDATE) AS locked
-""")
+FROM (SELECT FROM holds WHERE id = ANY({texts("ids")}) ORDER BY id FOR UPDATE) AS locked
+""")  # noqa: S608 - the parts are constants of this project
 
-_REFERENCES = """
-unnest(CAST(:ids AS text[]), CAST(:versions AS integer[]), CAST(:deadlines AS timestamptz[]), CAST(:keys AS text[]))
+_REFERENCES = f"""
+unnest({texts("ids")}, CAST(:versions AS integer[]), CAST(:deadlines AS bigint[]), {texts("keys")})
 """
 
 _DRIVEN = """
@@ -34,24 +36,25 @@ _DRIVEN = """
 _EXPIRE_IF_HELD_DUE_AND_UNCHANGED = text(f"""
 UPDATE holds AS h
 SET status = 'expired', closed_at = :now, close_reason = 'deadline passed', set_aside = false
-FROM {_REFERENCES} AS r(id, version, expires_at, key), cohort_paths AS c
-WHERE h.id = r.id AND h.version = r.version AND h.expires_at = r.expires_at
+FROM {_REFERENCES} AS r(id, version, deadline, key), cohort_paths AS c
+WHERE h.id = r.id AND h.version = r.version AND h.expires_at = to_timestamp(r.deadline)
   AND h.status = 'held' AND h.expires_at <= CAST(:now AS timestamptz)
   AND c.cohort = h.cohort AND {_DRIVEN}
 RETURNING h.id, h.version, h.expires_at, h.resource, h.amount, h.currency
-""")  # noqa: S608 - the parts are constants of this file
+""")  # noqa: S608 - the parts are constants of this project
 
+# A hold left over although it is due had another path when its row was judged, even if its cohort moved since.
 _CLASSIFY_THE_REST = text(f"""
 SELECT r.n, CASE
     WHEN h.id IS NULL THEN 'missing'
     WHEN EXISTS (SELECT FROM effects AS e WHERE e.key = r.key) THEN 'duplicate'
-    WHEN h.status <> 'held' OR h.version <> r.version OR h.expires_at <> r.expires_at THEN 'stale'
-    WHEN NOT {_DRIVEN} THEN 'elsewhere'
+    WHEN h.status <> 'held' OR h.version <> r.version OR h.expires_at <> to_timestamp(r.deadline) THEN 'stale'
+    WHEN NOT {_DRIVEN} OR h.expires_at <= CAST(:now AS timestamptz) THEN 'elsewhere'
     ELSE 'early' END AS outcome
-FROM {_REFERENCES} WITH ORDINALITY AS r(id, version, expires_at, key, n)
+FROM {_REFERENCES} WITH ORDINALITY AS r(id, version, deadline, key, n)
 LEFT JOIN holds AS h ON h.id = r.id
 LEFT JOIN cohort_paths AS c ON c.cohort = h.cohort
-""")  # noqa: S608 - the parts are constants of this file
+""")  # noqa: S608 - the parts are constants of this project
 
 _RECEIPT = text("""
 INSERT INTO receipts (id, message_id, path, sweep_run, retries, redelivered, worker, tally, at)
@@ -78,7 +81,7 @@ def expire(
     """
     first = {reference.job_id: reference for reference in reversed(references)}
     unique = sorted(first.values(), key=lambda reference: reference.hold_id)
-    locked = tx.execute(_LOCK_IN_ID_ORDER, {"ids": [r.hold_id for r in unique], "now": now}).one()
+    locked = tx.execute(_LOCK_IN_ID_ORDER, {"ids": lines(r.hold_id for r in unique), "now": now}).one()
     asked = {"path": by.path, "grace": grace, "now": locked.now}
     changed = tx.execute(_EXPIRE_IF_HELD_DUE_AND_UNCHANGED, _columns(unique) | asked).all()
     changes = [
@@ -98,10 +101,10 @@ def expire(
 
 def _columns(references: Sequence[Reference]) -> dict[str, Any]:
     return {
-        "ids": [r.hold_id for r in references],
+        "ids": lines(r.hold_id for r in references),
         "versions": [r.version for r in references],
-        "deadlines": [r.expires_at for r in references],
-        "keys": [r.job_id for r in references],
+        "deadlines": [unix(r.expires_at) for r in references],
+        "keys": lines(r.job_id for r in references),
     }
 
 

@@ -5,27 +5,28 @@ from datetime import datetime
 
 from sqlalchemy import text
 
+from db.columns import lines, texts
 from db.engine import Tx
 from domain.changes import Change, Kind, effect_key, event_of, ledger_side
+from domain.instants import unix
 
-_WRITE = text("""
+_WRITE = text(f"""
 WITH change AS (
     SELECT * FROM unnest(
-        CAST(:keys AS text[]), CAST(:hold_ids AS text[]), CAST(:versions AS integer[]),
-        CAST(:deadlines AS timestamptz[]), CAST(:amounts AS bigint[]), CAST(:currencies AS text[]),
-        CAST(:event_ids AS text[]), CAST(:bodies AS bytea[])
-    ) AS c(key, hold_id, version, expires_at, amount, currency, event_id, body)
+        {texts("keys")}, {texts("hold_ids")}, CAST(:versions AS integer[]), CAST(:deadlines AS bigint[]),
+        CAST(:amounts AS bigint[]), {texts("currencies")}, {texts("event_ids")}, {texts("bodies")}
+    ) AS c(key, hold_id, version, deadline, amount, currency, event_id, body)
 ), effect AS (
     INSERT INTO effects (key, hold_id, kind, version, expires_at, at, receipt)
-    SELECT key, hold_id, :kind, version, expires_at, :at, :receipt FROM change
+    SELECT key, hold_id, :kind, version, to_timestamp(deadline), :at, :receipt FROM change
 ), entry AS (
     INSERT INTO ledger (hold_id, side, amount, currency, reason, at)
     SELECT hold_id, :side, CASE :side WHEN 'open' THEN amount ELSE -amount END, currency, :kind, :at
     FROM change WHERE amount IS NOT NULL AND CAST(:side AS text) IS NOT NULL
 )
 INSERT INTO events (event_id, hold_id, type, occurred_at, body)
-SELECT event_id, hold_id, :type, :at, body FROM change
-""")
+SELECT event_id, hold_id, :type, :at, convert_to(body, 'UTF8') FROM change
+""")  # noqa: S608 - the parts are constants of this project
 
 
 def record(tx: Tx, kind: Kind, changes: Sequence[Change], *, at: datetime, receipt: int | None = None) -> None:
@@ -45,13 +46,13 @@ def record(tx: Tx, kind: Kind, changes: Sequence[Change], *, at: datetime, recei
             "receipt": receipt,
             "side": ledger_side(kind),
             "type": events[0].type,
-            "keys": [effect_key(change) for change in changes],
-            "hold_ids": [change.hold_id for change in changes],
+            "keys": lines(effect_key(change) for change in changes),
+            "hold_ids": lines(change.hold_id for change in changes),
             "versions": [change.version for change in changes],
-            "deadlines": [change.expires_at for change in changes],
+            "deadlines": [unix(change.expires_at) for change in changes],
             "amounts": [change.amount for change in changes],
-            "currencies": [change.currency for change in changes],
-            "event_ids": [event.event_id for event in events],
-            "bodies": [event.body for event in events],
+            "currencies": lines(change.currency for change in changes),
+            "event_ids": lines(event.event_id for event in events),
+            "bodies": lines(event.body.decode() for event in events),
         },
     )

@@ -76,15 +76,15 @@ def place(tx: Tx, hold: HoldId, terms: Terms, by: Carrier) -> Answer:
         existing = _repeat_of(tx, hold, terms)
         if existing is not None:
             return existing
-        now = clock(tx)
-        deadline = deadline_ahead(terms.lasting, now, now)
         taken = _free_resource(tx, terms, by) if terms.exclusive else None
-        if taken is not None:
+        if taken is not None and taken.id != hold:
             return Refused(Reason.RESOURCE_TAKEN, taken)
-        if _ledger_knows(tx, hold):
+        if _is_retired(tx, hold):
             return Refused(Reason.ID_RETIRED)
-        placed = _insert(tx, hold, terms, deadline, now)
+        now = clock(tx)
+        placed = _insert(tx, hold, terms, deadline_ahead(terms.lasting, now, now), now)
         if placed is not None:
+            deadline_ahead(terms.lasting, now, placed.read_at)  # it may have waited for another's insert
             record(tx, Kind.PLACED, [_change(Kind.PLACED, placed, now)], at=now)
             return Done(placed)
     return Refused(Reason.RESOURCE_TAKEN, _holder(tx, terms.resource))
@@ -116,9 +116,11 @@ def _free_resource(tx: Tx, terms: Terms, by: Carrier) -> Hold | None:
     return None
 
 
-def _ledger_knows(tx: Tx, hold: HoldId) -> bool:
-    """Whether the ledger, which is never pruned, has entries of a hold of this id."""
-    return bool(tx.execute(select(select(ledger.c.side).where(ledger.c.hold_id == hold).exists())).scalar_one())
+def _is_retired(tx: Tx, hold: HoldId) -> bool:
+    """Whether the ledger, which is never pruned, knows a hold of this id that is gone; in one snapshot of both."""
+    known = select(ledger.c.side).where(ledger.c.hold_id == hold).exists()
+    gone = ~select(holds.c.id).where(holds.c.id == hold).exists()
+    return bool(tx.execute(select(known & gone)).scalar_one())
 
 
 def _insert(tx: Tx, hold: HoldId, terms: Terms, deadline: datetime, now: datetime) -> Hold | None:
@@ -141,13 +143,16 @@ def _insert(tx: Tx, hold: HoldId, terms: Terms, deadline: datetime, now: datetim
     return _one(tx.execute(insert(holds).values(values).on_conflict_do_nothing().returning(*_READ)).one_or_none())
 
 
+# The row is locked before these two statements, so the one reading of the clock that judges is the one on record.
+
 _EXTEND_IF_COUNTING_AND_AHEAD = text("""
+WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS now)
 UPDATE holds
 SET expires_at = :deadline, version = version + 1, claimed_run = NULL, claimed_until = NULL, claims = 0,
     set_aside = false
-WHERE id = :id AND status = 'held' AND version = :version
-  AND expires_at > clock_timestamp() AND :deadline > clock_timestamp()
-RETURNING clock_timestamp() AS at
+FROM clock
+WHERE id = :id AND status = 'held' AND version = :version AND expires_at > clock.now AND :deadline > clock.now
+RETURNING clock.now AS at
 """)
 
 
@@ -182,17 +187,19 @@ def _was_extended(tx: Tx, hold: Hold, version: int, lasting: Lasting) -> bool:
         return False
     if not isinstance(lasting, For):
         return lasting.deadline(hold.read_at) == hold.expires_at
-    key = placed_key(hold.id) if version == 1 else extended_key(hold.id, version)
-    query = select(effects.c.expires_at).where(effects.c.key == key, effects.c.version == version)
+    keys = [placed_key(hold.id), extended_key(hold.id, version)]  # an imported hold may be placed at any version
+    query = select(effects.c.expires_at).where(effects.c.key.in_(keys), effects.c.version == version)
     previous = tx.execute(query).scalar_one_or_none()
     return previous is not None and lasting.deadline(previous) == hold.expires_at
 
 
 _CLOSE_IF_COUNTING = text("""
+WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS now)
 UPDATE holds
-SET status = :status, closed_at = clock_timestamp(), close_reason = :reason
-WHERE id = :id AND status = 'held' AND version = :version AND expires_at > clock_timestamp()
-RETURNING closed_at AS at
+SET status = :status, closed_at = clock.now, close_reason = :reason
+FROM clock
+WHERE id = :id AND status = 'held' AND version = :version AND expires_at > clock.now
+RETURNING clock.now AS at
 """)
 
 

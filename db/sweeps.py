@@ -51,8 +51,8 @@ FROM claimed AS l JOIN cohort_paths AS c ON c.cohort = l.cohort
 """)  # noqa: S608 - a constant of this file
 
 _IN_FLIGHT = text("""
-SELECT count(*) FILTER (WHERE claimed_until > now()) FROM (
-    SELECT claimed_until FROM holds
+SELECT count(*) FILTER (WHERE claimed_until > now() AND claimed_run IS NOT NULL) FROM (
+    SELECT claimed_until, claimed_run FROM holds
     WHERE status = 'held' AND NOT set_aside AND expires_at <= now()
     ORDER BY expires_at LIMIT :window
 ) AS oldest
@@ -146,7 +146,10 @@ def claim(tx: Tx, run: Run, path: Path, policy: ClaimPolicy, *, limit: int) -> C
 
 
 def in_flight(tx: Tx, window: int) -> int:
-    """How many of the oldest `window` due holds are claimed and not yet expired: bounded work, whatever is overdue."""
+    """How many of the oldest `window` due holds are claimed and not yet expired: bounded work, whatever is overdue.
+
+    Holds that failed alone and were postponed do not count, or they would hide those behind them.
+    """
     return int(tx.execute(_IN_FLIGHT, {"window": window}).scalar_one())
 
 

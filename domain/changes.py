@@ -69,6 +69,9 @@ def ledger_side(kind: Kind) -> Side | None:
     return None if kind is Kind.EXTENDED else "close"
 
 
+_encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode
+
+
 class Event(NamedTuple):
     """A fact for others, with the exact bytes that every attempt will send."""
 
@@ -93,5 +96,5 @@ def event_of(change: Change) -> Event:
     return Event(
         event_id(kind, change.hold_id, change.version),
         f"reservation.{kind}",
-        json.dumps(body, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode(),
+        _encode(body).encode(),
     )

@@ -5,7 +5,7 @@ class HoldfastError(Exception):
     """Whatever Holdfast says of itself to a person: its text is one line and holds no secret."""
 
 
-class BadInput(HoldfastError):
+class BadInput(HoldfastError, ValueError):
     """A value cannot be used as given."""
 
     def __init__(self, field: str, cause: str) -> None:

@@ -111,13 +111,14 @@ Answer = Done | Refused
 
 
 def why_refused(hold: Hold | None, version: int) -> Refused:
-    """The reason extend, confirm and cancel give, first match: missing, closed, lapsed, wrong version."""
+    """The reason extend, confirm and cancel give, first match: missing, closed, lapsed, wrong version.
+
+    A refused hold that counts and has the version asked for had lapsed when it was judged: the clock was set back.
+    """
     if hold is None:
         return Refused(Reason.MISSING)
     if hold.status is not Status.HELD:
         return Refused(Reason.CLOSED, hold)
-    if not hold.counts:
-        return Refused(Reason.LAPSED, hold)
-    if hold.version != version:
+    if hold.counts and hold.version != version:
         return Refused(Reason.WRONG_VERSION, hold)
-    raise AssertionError(f"hold {hold.id} counts and has the version asked for")
+    return Refused(Reason.LAPSED, hold)

@@ -1,9 +1,14 @@
 """Instants: always with a zone, kept in UTC, deadlines in whole seconds."""
 
+import re
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from zoneinfo import ZoneInfo, available_timezones
 
 from domain.errors import BadInput
+
+_RFC3339 = re.compile(r"\d{4}-\d\d-\d\d(?:[Tt ]\d\d:\d\d:\d\d(?:\.\d+)?(?:[Zz]|[+-]\d\d:\d\d)?)?", re.ASCII)
+"""The form, zone or not. Python alone would take more, and each version of it something else."""
 
 
 def parse_instant(raw: object, field: str) -> datetime:
@@ -15,7 +20,7 @@ def parse_instant(raw: object, field: str) -> datetime:
     if not isinstance(raw, str):
         raise BadInput(field, "must be a text like 2026-12-01T10:00:00+01:00")
     try:
-        instant = datetime.fromisoformat(raw)
+        instant = datetime.fromisoformat(raw.upper() if _RFC3339.fullmatch(raw) else "")
     except ValueError:
         raise BadInput(field, f"{raw[:40]!r} is no time; write it like 2026-12-01T10:00:00+01:00") from None
     if instant.tzinfo is None:
@@ -35,7 +40,13 @@ def ceil_second(instant: datetime) -> datetime:
 
 def rfc3339(instant: datetime) -> str:
     """An instant in UTC as `2026-12-01T09:00:00Z`, with a fraction only where there is one."""
-    return instant.astimezone(UTC).isoformat().replace("+00:00", "Z")
+    return _written(instant.astimezone(UTC))
+
+
+@lru_cache(maxsize=4096)
+def _written(utc: datetime) -> str:
+    """Kept for the next: a chunk has few instants. Only in UTC, since two that look equal elsewhere may differ."""
+    return utc.isoformat().replace("+00:00", "Z")
 
 
 def unix(instant: datetime) -> int:
@@ -43,7 +54,8 @@ def unix(instant: datetime) -> int:
     return int(instant.timestamp())
 
 
-_ZONES = available_timezones()
+_ZONES = available_timezones() - {"localtime", "Factory"}
+"""Not the host's own zone, which is another one elsewhere, nor the mark of a host that has none."""
 
 
 def zone_name(raw: str) -> str:

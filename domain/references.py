@@ -53,7 +53,7 @@ def parse_reference(raw: object) -> Reference:
         for name in sorted(FIELDS - raw.keys()):
             raise MalformedReference(name, "is missing")
         for name in sorted(map(str, raw.keys() - FIELDS)):
-            raise MalformedReference(name[:70], "is no field of a reference")
+            raise MalformedReference(repr(name[:70])[1:-1], "is no field of a reference")
     version = raw["hold_version"]
     if type(version) is not int or not 1 <= version <= _LARGEST_VERSION:
         raise MalformedReference("hold_version", f"must be a whole number from 1 to {_LARGEST_VERSION}")

@@ -37,6 +37,10 @@ class Until:
 
     instant: datetime
 
+    def __post_init__(self) -> None:
+        if self.instant.tzinfo is None:
+            raise BadInput("until", f"{self.instant.isoformat()} has no zone; add an offset like +01:00 or Z")
+
     def deadline(self, _start: datetime) -> datetime:
         """The deadline in whole seconds, rounded up."""
         return ceil_second(self.instant)

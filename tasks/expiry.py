@@ -1,5 +1,6 @@
 """The expiry task: apply a chunk of references; one that cannot be applied is found, and the others are done."""
 
+import json
 from collections.abc import Sequence
 from typing import assert_never
 
@@ -18,6 +19,7 @@ from tasks.app import database, policy, task, this_message
 log = structlog.get_logger(__name__)
 
 _RETRIES = 3
+_LONGEST_RAW = 2000
 
 
 @task(
@@ -43,9 +45,14 @@ def read(db: Database, refs: Sequence[object], by: Carrier) -> list[Reference]:
         except MalformedReference as problem:
             with db.transaction() as tx:
                 key = f"malformed:{by.message_id}:{number}"
-                dead_letters.bury(tx, key, "malformed", raw, str(problem), run=by.run)
+                dead_letters.bury(tx, key, "malformed", _as_text(raw), str(problem), run=by.run)
             log.warning("expiry.malformed", run=by.run, field=problem.field, cause=problem.cause)
     return good
+
+
+def _as_text(raw: object) -> dict[str, str]:
+    """What could not be read, in a form the database takes whatever stands in it (NUL, lone surrogates)."""
+    return {"raw": json.dumps(raw)[:_LONGEST_RAW]}
 
 
 def apply(db: Database, references: Sequence[Reference], by: Carrier, bounds: ClaimPolicy) -> Tally:

@@ -1,17 +1,20 @@
-"""The expiry lane as the sweep sees it: how many messages wait there, and a way to add one."""
+"""Lanes as the sweep sees them: how many messages wait there, and a way to add one."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Protocol
 
 from kombu.exceptions import KombuError
 
+from db.engine import Database
 from domain.errors import HoldfastError
-from domain.paths import Path
+from domain.outcomes import Tally
+from domain.paths import Carrier, Path
 from domain.references import Reference
+from domain.sweeping import ClaimPolicy
 from settings import settings
 from tasks.app import app
-from tasks.expiry import expire
+from tasks.expiry import apply, expire
 
 
 class BrokerUnavailable(HoldfastError):
@@ -27,26 +30,55 @@ def _broker_faults() -> Iterator[None]:
         raise BrokerUnavailable(f"the broker is not available ({type(fault).__name__})") from fault
 
 
-def depth() -> int:
-    """Messages waiting in the expiry lane.
+class Lane(Protocol):
+    """Where a sweep hands its references."""
 
-    Raises:
-        BrokerUnavailable: it cannot be asked.
-    """
-    queue = app.amqp.queues[settings().queue_prefix + "expiry"]
-    with _broker_faults(), app.connection_or_acquire() as connection, connection.channel() as channel:
-        # not passive: an empty list does not exist in Redis, and would be reported as missing
-        declared: Any = queue(channel).queue_declare()
-        return int(declared.message_count)
+    def depth(self) -> int:
+        """Messages waiting there."""
+
+    def publish(self, run: int, path: Path, references: Sequence[Reference]) -> None:
+        """Hand these over, in one message."""
 
 
-def publish(run: int, path: Path, references: Sequence[Reference]) -> None:
-    """Hand these references to the expiry lane, in one message.
+class ExpiryLane:
+    """The queue that the expiry workers read."""
 
-    Raises:
-        BrokerUnavailable: the broker did not say that it took it.
-    """
-    kwargs = {"run": run, "path": path.value, "refs": [reference.as_data() for reference in references]}
-    shown_in_flower: dict[str, Any] = {"kwargsrepr": f"run {run}, path {path}, {len(references)} references"}
-    with _broker_faults():
-        expire.apply_async(kwargs=kwargs, **shown_in_flower)
+    def depth(self) -> int:
+        """Messages waiting in the queue.
+
+        Raises:
+            BrokerUnavailable: it cannot be asked.
+        """
+        queue = app.amqp.queues[settings().queue_prefix + "expiry"]
+        with _broker_faults(), app.connection_or_acquire() as connection, connection.channel() as channel:
+            # not passive: an empty list does not exist in Redis, and would be reported as missing
+            declared: Any = queue(channel).queue_declare()
+            return int(declared.message_count)
+
+    def publish(self, run: int, path: Path, references: Sequence[Reference]) -> None:
+        """Publish one message.
+
+        Raises:
+            BrokerUnavailable: the broker did not say that it took it.
+        """
+        kwargs = {"run": run, "path": path.value, "refs": [reference.as_data() for reference in references]}
+        shown_in_flower: dict[str, Any] = {"kwargsrepr": f"run {run}, path {path}, {len(references)} references"}
+        with _broker_faults():
+            expire.apply_async(kwargs=kwargs, **shown_in_flower)
+
+
+class HereAndNow:
+    """No queue: what is handed over is applied at once, in this process."""
+
+    def __init__(self, db: Database, bounds: ClaimPolicy, worker: str) -> None:
+        self._db, self._bounds, self._worker = db, bounds, worker
+        self.tally = Tally()
+
+    def depth(self) -> int:
+        """Nothing ever waits."""
+        return 0
+
+    def publish(self, run: int, path: Path, references: Sequence[Reference]) -> None:
+        """Apply them."""
+        by = Carrier(message_id=f"here:{run}", path=path, run=run, worker=self._worker)
+        self.tally += apply(self._db, references, by, self._bounds)

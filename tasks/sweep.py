@@ -13,8 +13,8 @@ from domain.paths import Path
 from domain.references import Reference
 from domain.sweeping import ClaimPolicy
 from settings import settings
-from tasks import lane
 from tasks.app import database, policy, task
+from tasks.lane import BrokerUnavailable, ExpiryLane, Lane
 
 log = structlog.get_logger(__name__)
 
@@ -48,13 +48,13 @@ class Swept:
 @task("sweep.expiries", soft_limit=_SOFT_LIMIT, hard_limit=_SOFT_LIMIT + timedelta(seconds=10))
 def sweep_expiries(path: str) -> dict[str, object]:
     """One tick: publish a reference to each due hold of this path's cohorts."""
-    swept = sweep(database(), Path(path), policy(), apart=settings().tick / 2)
+    swept = sweep(database(), Path(path), policy(), ExpiryLane(), apart=settings().tick / 2)
     if swept.run is not None:
         log.info("sweep.ran", path=path, **swept.as_data())
     return swept.as_data()
 
 
-def sweep(db: Database, path: Path, bounds: ClaimPolicy, *, apart: timedelta) -> Swept:
+def sweep(db: Database, path: Path, bounds: ClaimPolicy, lane: Lane, *, apart: timedelta) -> Swept:
     """Begin a tick, and if anything is due, claim and publish until nothing is, or a bound is reached.
 
     Two beats, an old tick: `sweeps.begin` lets one through. Dies at any point: what was claimed and not published
@@ -64,12 +64,12 @@ def sweep(db: Database, path: Path, bounds: ClaimPolicy, *, apart: timedelta) ->
         begun = sweeps.begin(tx, path, bounds, apart=apart)
     if not isinstance(begun, sweeps.Run):
         return Swept(too_soon=isinstance(begun, sweeps.TooSoon))
-    run = _Progress(db, begun, path, bounds)
+    run = _Progress(db, begun, path, bounds, lane)
     error: str | None = "the run was cut short"
     try:
         run.work_until(time.monotonic() + settings().run_budget.total_seconds())
         error = None
-    except lane.BrokerUnavailable as fault:
+    except BrokerUnavailable as fault:
         error = str(fault)
         log.warning("sweep.broker_unavailable", run=begun.id)
     finally:
@@ -81,20 +81,21 @@ def sweep(db: Database, path: Path, bounds: ClaimPolicy, *, apart: timedelta) ->
 class _Progress:
     """One run's loop: claim a batch, publish it, mind the bounds."""
 
-    def __init__(self, db: Database, run: sweeps.Run, path: Path, bounds: ClaimPolicy) -> None:
-        self._db, self._run, self._path, self._bounds = db, run, path, bounds
+    def __init__(self, db: Database, run: sweeps.Run, path: Path, bounds: ClaimPolicy, lane: Lane) -> None:  # noqa: PLR0917
+        self._db, self._run, self._path, self._bounds, self._lane = db, run, path, bounds, lane
         self.claimed = 0
         self.published = 0
 
     def work_until(self, deadline: float) -> None:
         """Go on until nothing is due, the lane holds a window's worth of messages, or `deadline` (monotonic)."""
-        room = self._room()
+        room = 0
         while time.monotonic() < deadline:
             if room <= 0:
                 if self._lane_is_full():
                     return
-                time.sleep(_LOOK_AGAIN)  # noqa: TID251 - a bounded wait for workers, with no transaction open
                 room = self._room()
+            if room <= 0:
+                time.sleep(_LOOK_AGAIN)  # noqa: TID251 - a bounded wait for workers, with no transaction open
                 continue
             with self._db.transaction() as tx:
                 claimed = sweeps.claim(tx, self._run, self._path, self._bounds, limit=min(self._bounds.batch, room))
@@ -103,15 +104,13 @@ class _Progress:
             self.claimed += len(claimed.ids)
             self._publish(claimed)
             room -= len(claimed.ids)
-            if room <= 0:
-                room = self._room()
 
     def _room(self) -> int:
         with self._db.transaction() as tx:
             return self._bounds.window - sweeps.in_flight(tx, self._bounds.window)
 
     def _lane_is_full(self) -> bool:
-        return lane.depth() >= self._bounds.window // settings().chunk
+        return self._lane.depth() >= max(1, self._bounds.window // settings().chunk)
 
     def _publish(self, claimed: sweeps.Claimed) -> None:
         """Publish in chunks; what the broker does not take is given back."""
@@ -119,7 +118,7 @@ class _Progress:
         try:
             for path, references in ((self._path, claimed.own), (Path.RESCUE, claimed.rescued)):
                 for chunk in _chunks(references, settings().chunk):
-                    lane.publish(self._run.id, path, chunk)
+                    self._lane.publish(self._run.id, path, chunk)
                     left.difference_update(reference.hold_id for reference in chunk)
         finally:
             done = len(claimed.ids) - len(left)
