@@ -6,8 +6,9 @@ from typing import Any
 
 from sqlalchemy import Row, text
 
-from db import expiry, holds
+from db import expiry, holds, sweeps
 from db.engine import Database, Tx
+from db.sweeps import Claimed, Idle, Run, TooSoon
 from db.tables import metadata
 from domain.holds import Answer, Done, Hold
 from domain.identity import HoldId, cohort
@@ -20,6 +21,7 @@ from domain.terms import For, Lasting, Terms
 TWO_HOURS = For(timedelta(hours=2))
 GRACE = timedelta(minutes=5)
 LEASE = timedelta(seconds=60)
+HALF_A_SECOND = timedelta(milliseconds=500)
 POLICY = ClaimPolicy(
     lease=LEASE, grace=GRACE, window=10_000, batch=1000, claims_before_set_aside=3, set_aside_limit=100
 )
@@ -106,6 +108,33 @@ class Desk:
                 table.name: sorted((tuple(row) for row in tx.execute(table.select())), key=repr)
                 for table in metadata.sorted_tables
             }
+
+
+class Sweeper:
+    """One sweeper's calls, each a transaction."""
+
+    def __init__(self, database: Database, path: Path = Path.SWEEP) -> None:
+        self.database = database
+        self.path = path
+
+    def begin(self, apart: timedelta = HALF_A_SECOND) -> TooSoon | Idle | Run:
+        with self.database.transaction() as tx:
+            return sweeps.begin(tx, self.path, POLICY, apart=apart)
+
+    def run(self) -> Run:
+        """A run, whenever the last one began."""
+        begun = self.begin(timedelta(microseconds=-1))
+        assert isinstance(begun, Run)
+        return begun
+
+    def claim(self, run: Run, limit: int = 1000) -> Claimed:
+        with self.database.transaction() as tx:
+            return sweeps.claim(tx, run, self.path, POLICY, limit=limit)
+
+
+def without_receipts(desk: Desk) -> dict[str, list[tuple[Any, ...]]]:
+    """Everything a message may change beside the record of itself."""
+    return {name: rows for name, rows in desk.everything().items() if name != "receipts"}
 
 
 _AGE_EFFECTS = text("""
