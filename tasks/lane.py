@@ -36,12 +36,15 @@ class Lane(Protocol):
     def depth(self) -> int:
         """Messages waiting there."""
 
-    def publish(self, run: int, path: Path, references: Sequence[Reference]) -> None:
+    def publish(self, run: int | None, path: Path, references: Sequence[Reference]) -> None:
         """Hand these over, in one message."""
 
 
 class ExpiryLane:
-    """The queue that the expiry workers read."""
+    """The queue that the expiry workers read, on the broker of the settings unless another's address is given."""
+
+    def __init__(self, broker: str | None = None) -> None:
+        self._other = None if broker is None else app.connection_for_write(broker)
 
     def depth(self) -> int:
         """Messages waiting in the queue.
@@ -50,21 +53,24 @@ class ExpiryLane:
             BrokerUnavailable: it cannot be asked.
         """
         queue = app.amqp.queues[settings().queue_prefix + "expiry"]
-        with _broker_faults(), app.connection_or_acquire() as connection, connection.channel() as channel:
+        with _broker_faults(), app.connection_or_acquire(self._other) as connection, connection.channel() as channel:
             # not passive: an empty list does not exist in Redis, and would be reported as missing
             declared: Any = queue(channel).queue_declare()
             return int(declared.message_count)
 
-    def publish(self, run: int, path: Path, references: Sequence[Reference]) -> None:
+    def publish(self, run: int | None, path: Path, references: Sequence[Reference]) -> None:
         """Publish one message.
 
         Raises:
             BrokerUnavailable: the broker did not say that it took it.
         """
         kwargs = {"run": run, "path": path.value, "refs": [reference.as_data() for reference in references]}
-        shown_in_flower: dict[str, Any] = {"kwargsrepr": f"run {run}, path {path}, {len(references)} references"}
+        options: dict[str, Any] = {
+            "connection": self._other,
+            "kwargsrepr": f"run {run}, path {path}, {len(references)} references",  # what Flower shows
+        }
         with _broker_faults():
-            expire.apply_async(kwargs=kwargs, **shown_in_flower)
+            expire.apply_async(kwargs=kwargs, **options)
 
 
 class HereAndNow:
@@ -78,7 +84,7 @@ class HereAndNow:
         """Nothing ever waits."""
         return 0
 
-    def publish(self, run: int, path: Path, references: Sequence[Reference]) -> None:
+    def publish(self, run: int | None, path: Path, references: Sequence[Reference]) -> None:
         """Apply them."""
         by = Carrier(message_id=f"here:{run}", path=path, run=run, worker=self._worker)
         self.tally += apply(self._db, references, by, self._bounds)

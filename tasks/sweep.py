@@ -81,7 +81,7 @@ def sweep(db: Database, path: Path, bounds: ClaimPolicy, lane: Lane, *, apart: t
 class _Progress:
     """One run's loop: claim a batch, publish it, mind the bounds."""
 
-    def __init__(self, db: Database, run: sweeps.Run, path: Path, bounds: ClaimPolicy, lane: Lane) -> None:  # noqa: PLR0917
+    def __init__(self, db: Database, run: sweeps.Run, path: Path, bounds: ClaimPolicy, lane: Lane) -> None:
         self._db, self._run, self._path, self._bounds, self._lane = db, run, path, bounds, lane
         self.claimed = 0
         self.published = 0

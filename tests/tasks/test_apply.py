@@ -62,11 +62,9 @@ def test_a_hold_that_fails_alone_is_postponed_longer_each_time_then_set_aside(da
         waits.append(desk.sql("SELECT claimed_until - now() FROM holds")[0][0].total_seconds())
     assert [round(wait, -1) for wait in waits] == [120, 240, 480]
     assert desk.sql("SELECT status, set_aside FROM holds") == [("held", True)]
-    ((kind, hold, run, attempts, error),) = desk.sql(
-        "SELECT kind, hold_id, sweep_run, attempts, error FROM dead_letters"
-    )
-    assert (kind, hold, run, attempts) == ("expiry", "h-000", 7, 3)
-    assert "poison" in error
+    (letter,) = desk.sql("SELECT kind, hold_id, sweep_run, attempts, error FROM dead_letters")
+    assert (letter.kind, letter.hold_id, letter.sweep_run, letter.attempts) == ("expiry", "h-000", 7, 3)
+    assert "poison" in letter.error
 
 
 def test_a_run_that_would_set_aside_too_many_stops(database: Database, desk: Desk) -> None:

@@ -21,13 +21,13 @@ class Kept:
     """A lane that keeps what it is handed, and may fail from some message on."""
 
     def __init__(self, *, fail_from: int | None = None, full_after: int | None = None) -> None:
-        self.messages: list[tuple[int, Path, list[Reference]]] = []
+        self.messages: list[tuple[int | None, Path, list[Reference]]] = []
         self._fail_from, self._full_after = fail_from, full_after
 
     def depth(self) -> int:
         return 10**6 if len(self.messages) == self._full_after else 0
 
-    def publish(self, run: int, path: Path, references: Sequence[Reference]) -> None:
+    def publish(self, run: int | None, path: Path, references: Sequence[Reference]) -> None:
         if self._fail_from is not None and len(self.messages) >= self._fail_from:
             raise BrokerUnavailable("the broker is not available (test)")
         self.messages.append((run, path, list(references)))
@@ -100,7 +100,7 @@ def test_a_tick_that_raises_does_not_stop_the_next(database: Database, desk: Des
     overdue(database, 10)
 
     class Broken(Kept):
-        def publish(self, run: int, path: Path, references: Sequence[Reference]) -> None:
+        def publish(self, run: int | None, path: Path, references: Sequence[Reference]) -> None:
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):

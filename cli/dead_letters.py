@@ -1,0 +1,142 @@
+"""Commands about dead letters: list, show, replay, discard."""
+
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from sqlalchemy.exc import DBAPIError
+
+from cli.context import by_hand, database
+from cli.output import Json, print_fields, print_json
+from db import dead_letters, expiry
+from db.dead_letters import DeadLetter
+from db.engine import Database
+from domain.errors import HoldfastError
+from domain.instants import rfc3339
+from domain.outcomes import Outcome
+from domain.references import Reference, parse_reference
+from domain.text import clean_label
+from settings import settings
+
+app = typer.Typer(help="Commands that could not be applied.", rich_markup_mode=None)
+
+Number = Annotated[int, typer.Argument(metavar="NUMBER", help="The dead letter's number.", show_default=False)]
+Operator = Annotated[str, typer.Option(help="Who does this; it is kept.", show_default=False)]
+
+
+class NoSuchDeadLetter(HoldfastError):
+    """There is none of this number, or it was dealt with before."""
+
+
+@app.command("list")
+def list_dead_letters(
+    all_: Annotated[bool, typer.Option("--all", help="Also those that were dealt with.")] = False,
+    limit: Annotated[int, typer.Option(min=1, max=10_000, help="At most so many.")] = 50,
+    as_json: Json = False,
+) -> int:
+    """List dead letters, the newest first."""
+    with database() as db, db.transaction() as tx:
+        found = dead_letters.listing(tx, replayed=all_, limit=limit)
+    if as_json:
+        for letter in found:
+            print_json(_as_data(letter))
+        return 0
+    table = Table("number", "kind", "hold", "attempts", "since", "error", box=None, pad_edge=False)
+    for letter in found:
+        since = f"{letter.created_at:%Y-%m-%d %H:%M}"
+        table.add_row(str(letter.id), letter.kind, letter.hold_id, str(letter.attempts), since, letter.error)
+    Console(highlight=False, markup=False).print(table if found else "no dead letters")
+    return 0
+
+
+@app.command()
+def show(number: Number, as_json: Json = False) -> int:
+    """Show one dead letter whole."""
+    with database() as db, db.transaction() as tx:
+        letter = _known(dead_letters.get(tx, number), number)
+    if as_json:
+        print_json(_as_data(letter))
+    else:
+        print_fields(_as_data(letter), indent="")
+    return 0
+
+
+@app.command()
+def replay(number: Number, operator: Operator, as_json: Json = False) -> int:
+    """Apply a dead letter's reference again. Twice at once: the second waits, then finds it done."""
+    who = clean_label("operator", operator)
+    with database() as db:
+        outcome = _replay(db, number, who)
+    if as_json:
+        print_json({"dead_letter": number, "outcome": outcome.value})
+    else:
+        print(f"dead letter {number}: {outcome.value}")
+    return 0
+
+
+@app.command()
+def discard(number: Number, operator: Operator, as_json: Json = False) -> int:
+    """Close a dead letter without applying it. A hold that was set aside with it goes back to the sweep."""
+    who = clean_label("operator", operator)
+    with database() as db, db.transaction() as tx:
+        dead_letters.settle(tx, _open(dead_letters.get(tx, number, lock=True), number), dead_letters.DISCARDED, who)
+    if as_json:
+        print_json({"dead_letter": number, "outcome": dead_letters.DISCARDED})
+    else:
+        print(f"dead letter {number}: discarded")
+    return 0
+
+
+def _replay(db: Database, number: int, operator: str) -> Outcome:
+    """Expire and settle in one transaction: dies before commit, and nothing was replayed."""
+    try:
+        with db.transaction() as tx:
+            letter = _open(dead_letters.get(tx, number, lock=True), number)
+            (outcome,) = expiry.expire(tx, [_reference(letter)], by_hand(), grace=settings().rescue_grace)
+            dead_letters.settle(tx, letter, outcome.value, operator)
+            return outcome
+    except DBAPIError as error:
+        if not expiry.is_data_error(getattr(error.orig, "sqlstate", None)):
+            raise
+        cause = str(error.orig).partition("\n")[0]
+    with db.transaction() as tx:
+        dead_letters.still_failing(tx, number, cause)
+    raise HoldfastError(f"dead letter {number} still cannot be applied ({cause}); mend the data, then replay it")
+
+
+def _reference(letter: DeadLetter) -> Reference:
+    if letter.kind == "malformed":
+        raise HoldfastError(
+            f"dead letter {letter.id} cannot be read ({letter.error}); mend its sender, then discard it"
+        )
+    return parse_reference(letter.reference)
+
+
+def _known(letter: DeadLetter | None, number: int) -> DeadLetter:
+    if letter is None:
+        raise NoSuchDeadLetter(f"there is no dead letter {number}; see `holdfast dead-letters list --all`")
+    return letter
+
+
+def _open(letter: DeadLetter | None, number: int) -> DeadLetter:
+    known = _known(letter, number)
+    if known.replayed_at is not None:
+        raise NoSuchDeadLetter(f"dead letter {number} was dealt with by {known.replayed_by}: {known.outcome}")
+    return known
+
+
+def _as_data(letter: DeadLetter) -> dict[str, object]:
+    return {
+        "number": letter.id,
+        "kind": letter.kind,
+        "hold": letter.hold_id,
+        "reference": letter.reference,
+        "error": letter.error,
+        "attempts": letter.attempts,
+        "run": letter.sweep_run,
+        "since": rfc3339(letter.created_at),
+        "dealt_with_at": None if letter.replayed_at is None else rfc3339(letter.replayed_at),
+        "dealt_with_by": letter.replayed_by,
+        "outcome": letter.outcome,
+    }

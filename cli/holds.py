@@ -1,0 +1,160 @@
+"""Commands about one hold: place, extend, confirm, cancel, show, list."""
+
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from cli.context import by_hand, database
+from cli.output import Json, explain, print_answer, print_hold, print_json, say
+from db import holds
+from domain.durations import parse_duration
+from domain.errors import BadInput
+from domain.holds import LAPSED, Done, Hold, Reason, Refused, Status
+from domain.identity import hold_id, new_hold_id
+from domain.instants import in_zone, parse_instant
+from domain.money import format_money
+from domain.terms import For, Lasting, Terms, Until
+from domain.text import clean_label
+
+Id = Annotated[str, typer.Argument(metavar="ID", help="The hold's id.", show_default=False)]
+Version = Annotated[int, typer.Option("--version", min=1, help="The version you read; another one refuses.")]
+ForOption = Annotated[str | None, typer.Option("--for", metavar="30m", help="How long: 90s, 30m, 1h30m, 2d.")]
+UntilOption = Annotated[str | None, typer.Option("--until", metavar="TIME", help="A time with offset, RFC 3339.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add these commands."""
+    for command in (place, extend, confirm, cancel, show):
+        app.command()(command)
+    app.command("list")(list_holds)
+
+
+def _lasting(for_: str | None, until: str | None) -> Lasting:
+    if for_ is not None and until is None:
+        return For(parse_duration(for_, "--for"))
+    if until is not None and for_ is None:
+        return Until(parse_instant(until, "--until"))
+    raise BadInput("--for/--until", "give one of the two")
+
+
+def place(
+    id_: Annotated[str | None, typer.Argument(metavar="[ID]", help="Made for you if left out.")] = None,
+    *,
+    resource: Annotated[str, typer.Option(help="What is held.", show_default=False)],
+    customer: Annotated[str, typer.Option(help="For whom.", show_default=False)],
+    for_: ForOption = None,
+    until: UntilOption = None,
+    timezone: Annotated[str | None, typer.Option(metavar="ZONE", help="The customer's IANA zone.")] = None,
+    amount: Annotated[int | None, typer.Option(help="Minor units (cents), with --currency.")] = None,
+    currency: Annotated[str | None, typer.Option(help="ISO 4217, like EUR.")] = None,
+    exclusive: Annotated[bool, typer.Option("--exclusive", help="Refuse while another exclusive hold has it.")] = False,
+    as_json: Json = False,
+) -> int:
+    """Place a hold, or show the one with this ID and these terms (exit 1 once that has ended)."""
+    hold = new_hold_id() if id_ is None else hold_id(id_)
+    terms = Terms(
+        resource=resource,
+        customer=customer,
+        lasting=_lasting(for_, until),
+        timezone=timezone,
+        amount=amount,
+        currency=currency,
+        exclusive=exclusive,
+    )
+    with database() as db, db.transaction() as tx:
+        answer = holds.place(tx, hold, terms, by_hand())
+    code = print_answer(answer, hold, as_json=as_json)
+    if isinstance(answer, Done) and not answer.hold.counts:
+        say(f"hold {hold} was placed before with these terms and is {answer.hold.standing}; use another id")
+        return 1
+    return code
+
+
+def extend(id_: Id, version: Version, for_: ForOption = None, until: UntilOption = None, as_json: Json = False) -> int:
+    """Give a hold a new deadline. --for counts from the present one; --until may be earlier, never past."""
+    hold, lasting = hold_id(id_), _lasting(for_, until)
+    with database() as db, db.transaction() as tx:
+        answer = holds.extend(tx, hold, version, lasting)
+    return print_answer(answer, hold, as_json=as_json)
+
+
+def confirm(id_: Id, version: Version, as_json: Json = False) -> int:
+    """Close a hold as confirmed: the customer took it."""
+    hold = hold_id(id_)
+    with database() as db, db.transaction() as tx:
+        answer = holds.confirm(tx, hold, version)
+    return print_answer(answer, hold, as_json=as_json)
+
+
+def cancel(
+    id_: Id,
+    version: Version,
+    reason: Annotated[str, typer.Option(help="Why, in one line.", show_default=False)],
+    as_json: Json = False,
+) -> int:
+    """Close a hold as cancelled."""
+    hold, why = hold_id(id_), clean_label("reason", reason)
+    with database() as db, db.transaction() as tx:
+        answer = holds.cancel(tx, hold, version, why)
+    return print_answer(answer, hold, as_json=as_json)
+
+
+def show(
+    id_: Id,
+    reference: Annotated[bool, typer.Option("--reference", help="Print the line that `apply` takes.")] = False,
+    as_json: Json = False,
+) -> int:
+    """Show a hold as it stands now."""
+    hold = hold_id(id_)
+    with database() as db, db.transaction() as tx:
+        found = holds.get(tx, hold)
+    if found is None:
+        say(explain(Refused(Reason.MISSING), hold))
+        return 1
+    if reference:
+        print_json(found.reference.as_data())
+    else:
+        print_hold(found, as_json=as_json)
+    return 0
+
+
+def list_holds(
+    status: Annotated[str | None, typer.Option(help="held, lapsed, confirmed, cancelled or expired.")] = None,
+    resource: Annotated[str | None, typer.Option(help="Only of this resource.")] = None,
+    customer: Annotated[str | None, typer.Option(help="Only for this customer.")] = None,
+    after: Annotated[str | None, typer.Option(metavar="ID", help="Go on after this id.")] = None,
+    limit: Annotated[int, typer.Option(min=1, max=10_000, help="At most so many.")] = 50,
+    as_json: Json = False,
+) -> int:
+    """List holds in the order of their ids."""
+    known = [*(s.value for s in Status), LAPSED]
+    if status is not None and status not in known:
+        raise BadInput("--status", f"{status!r} is none; use one of {', '.join(known)}")
+    with database() as db, db.transaction() as tx:
+        found = holds.listing(tx, status=status, resource=resource, customer=customer, after=after, limit=limit)
+    if as_json:
+        for hold in found:
+            print_json(hold.as_data())
+    else:
+        _print_table(found)
+    if len(found) == limit:
+        say(f"there may be more: --after {found[-1].id}")
+    return 0
+
+
+def _print_table(found: list[Hold]) -> None:
+    table = Table(box=None, pad_edge=False)
+    for name in ("id", "status", "v", "expires", "amount", "resource"):
+        table.add_column(name, overflow="fold", justify="right" if name in {"v", "amount"} else "left")
+    for hold in found:
+        table.add_row(
+            hold.id,
+            hold.standing,
+            str(hold.version),
+            f"{in_zone(hold.expires_at, hold.timezone):%Y-%m-%d %H:%M %Z}",
+            "" if hold.amount is None else format_money(hold.amount, str(hold.currency)),
+            hold.resource,
+        )
+    Console(highlight=False, markup=False).print(table)

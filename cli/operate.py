@@ -1,0 +1,128 @@
+"""Commands of the operator: import, sweep, trace, status, reconcile, prune."""
+
+from datetime import timedelta
+from pathlib import Path as FilePath
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from cli import reports
+from cli.context import PATIENT, database, worker_name
+from cli.holds import Id
+from cli.importing import import_file
+from cli.output import Json, explain, print_json, say
+from db import pruning, reconcile, trace
+from db import status as operating_status
+from domain.durations import parse_duration
+from domain.errors import BadInput
+from domain.holds import Reason, Refused
+from domain.identity import hold_id
+from domain.paths import Path
+from settings import settings
+from tasks.app import policy
+from tasks.lane import ExpiryLane, HereAndNow
+from tasks.sweep import sweep as run_sweep
+
+_SILENT_TICKS = 30
+"""A sweep that has missed this many ticks is silent."""
+
+
+def register(app: typer.Typer) -> None:
+    """Add these commands."""
+    app.command("import")(import_holds)
+    app.command("trace")(trace_hold)
+    app.command("sweep")(sweep)
+    app.command("status")(status)
+    app.command("reconcile")(reconcile_all)
+    app.command("prune")(prune)
+
+
+def import_holds(
+    file: Annotated[str, typer.Argument(metavar="FILE", help="JSON lines, or CSV by its name; - is stdin.")],
+    strict: Annotated[bool, typer.Option("--strict", help="Take none if any line is bad.")] = False,
+    emit: Annotated[bool, typer.Option("--emit", help="Also make the events of this history.")] = False,
+    as_json: Json = False,
+) -> int:
+    """Take in holds, open or closed, from a file of any size."""
+    with database(PATIENT) as db:
+        return import_file(db, FilePath(file), strict=strict, emit=emit, as_json=as_json)
+
+
+def trace_hold(id_: Id, as_json: Json = False) -> int:
+    """Tell everything about one hold, in order of time."""
+    hold = hold_id(id_)
+    with database() as db, db.transaction() as tx:
+        found = trace.trace(tx, hold)
+    if found is None:
+        say(explain(Refused(Reason.MISSING), hold))
+        return 1
+    if as_json:
+        print_json(found.as_data())
+    else:
+        reports.print_trace(_console(), found)
+    return 0
+
+
+def sweep(
+    path: Annotated[str, typer.Option(help="Whose cohorts to sweep.")] = Path.SWEEP.value,
+    here: Annotated[bool, typer.Option("--here", help="Expire in this process; no broker is needed.")] = False,
+    as_json: Json = False,
+) -> int:
+    """Run one sweep now, as a tick of beat would."""
+    if path not in set(Path) - {Path.RESCUE}:
+        raise BadInput("--path", f"{path!r} drives no cohort; use sweep, infrai or scanner")
+    with database() as db:
+        lane = HereAndNow(db, policy(), worker_name()) if here else ExpiryLane()
+        swept = run_sweep(db, Path(path), policy(), lane, apart=timedelta(0))
+    outcomes = lane.tally.as_data() if isinstance(lane, HereAndNow) else None
+    if as_json:
+        print_json({**swept.as_data(), "outcomes": outcomes})
+    elif swept.run is None:
+        print("nothing is due")
+    else:
+        what = f"outcomes {outcomes}" if here else f"{swept.published:,} references published"
+        print(f"run {swept.run}: {swept.claimed:,} holds claimed, {what}")
+    if swept.error is not None:
+        say(f"{swept.error}; what was not published was given back")
+        return 1
+    return 0
+
+
+def status(as_json: Json = False) -> int:
+    """Show how everything stands. Exit 1 if anything is red."""
+    silence = settings().tick * _SILENT_TICKS
+    with database(PATIENT) as db, db.transaction() as tx:
+        found = operating_status.status(tx, grace=settings().rescue_grace, silence=silence)
+    if as_json:
+        print_json(found.as_data())
+    else:
+        reports.print_status(_console(), found)
+    return 1 if found.red else 0
+
+
+def reconcile_all(as_json: Json = False) -> int:
+    """Check everything that must always hold, in one snapshot. Exit 1 if anything does not."""
+    with database(PATIENT) as db, db.transaction() as tx:
+        found = reconcile.violations(tx)
+    if as_json:
+        print_json({"checks": list(reconcile.CHECKS), "violations": [violation.as_data() for violation in found]})
+    else:
+        reports.print_violations(_console(), found, len(reconcile.CHECKS))
+    return 1 if found else 0
+
+
+def prune(
+    closed_after: Annotated[str, typer.Option(metavar="400d", help="Keep what closed within this time.")],
+    as_json: Json = False,
+) -> int:
+    """Delete holds closed longer ago, with their effects and events; never the ledger or a dead letter."""
+    age = parse_duration(closed_after, "--closed-after")
+    with database(PATIENT) as db:
+        pruned = pruning.prune(db, older_than=age)
+    print_json(pruned.as_data()) if as_json else print(pruned)
+    return 0
+
+
+def _console() -> Console:
+    return Console(highlight=False, markup=True)

@@ -1,0 +1,107 @@
+"""How an operator's reports look on a terminal: status, trace, reconcile. 80 columns are enough."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from cli.output import print_fields
+from db.reconcile import Violation
+from db.status import Status
+from domain.durations import format_duration
+from domain.instants import rfc3339
+from domain.money import format_money
+from domain.tracing import Step, Trace
+
+
+def print_counts(console: Console, title: str, counts: Mapping[str, object]) -> None:
+    """A small table of names and numbers under a title."""
+    console.print(f"[bold]{title}[/]")
+    table = Table(box=None, pad_edge=False, show_header=False)
+    for name, count in counts.items():
+        table.add_row(f"   {name}", Text(str(count), justify="right"))
+    console.print(table)
+
+
+def print_ledger(console: Console, totals: Iterable[tuple[str, int, int]]) -> None:
+    """Opened, closed and still held, per currency: `totals` are (currency, opened, closed) in minor units."""
+    console.print("[bold]Ledger[/]")
+    table = Table(box=None, pad_edge=False)
+    for name in ("   currency", "opened", "closed", "held"):
+        table.add_column(name, justify="left" if "currency" in name else "right", header_style="dim")
+    for currency, opened, closed in totals:
+        amounts = (format_money(amount, currency).rpartition(" ")[0] for amount in (opened, closed, opened - closed))
+        table.add_row(f"   {currency}", *amounts)
+    console.print(table)
+
+
+def print_status(console: Console, status: Status) -> None:
+    """How Holdfast stands, and what is alarming."""
+    oldest = status.oldest_overdue
+    held = {
+        "live": f"{status.live:,}",
+        "overdue": f"{status.overdue:,}" + ("" if oldest is None else f"  (the oldest by {format_duration(oldest)})"),
+        "in flight": f"{status.in_flight:,}",
+        "set aside": f"{status.set_aside:,}",
+        "dead letters": ", ".join(f"{n:,} {kind}" for kind, n in status.dead_letters.items()) or "0",
+        "rescued": f"{status.rescued:,} in the last hour" if status.rescued else None,
+    }
+    console.print("[bold]Holds[/]")
+    print_fields(held, indent="   ")
+    print_counts(console, "By status", status.totals)
+    if status.open_amounts:
+        amounts = {currency: format_money(amount, currency) for currency, amount in status.open_amounts.items()}
+        print_counts(console, "Held amounts", amounts)
+    print_counts(console, "Outcomes in the last hour", status.outcomes.as_data() or {"none": 0})
+    ticks = {
+        sweep.name: f"ticked {max(0.0, sweep.age.total_seconds()):.1f} s ago, last run {sweep.last_run or '-'}"
+        for sweep in status.sweeps
+    }
+    print_counts(console, "Sweeps", ticks or {"none": "has ever ticked"})
+    for line in status.red:
+        console.print(Text(f"red: {line}", style="bold red"))
+    if not status.red:
+        console.print(Text("all is well", style="green"))
+
+
+def print_trace(console: Console, trace: Trace) -> None:
+    """What happened to one hold, one step a line."""
+    hold = trace.hold
+    said = "pruned; this is what remains" if hold is None else f"{hold.standing}, version {hold.version}"
+    console.print(Text.assemble((trace.hold_id, "bold"), f"  {said}"))
+    table = Table(box=None, pad_edge=False, show_header=False)
+    table.add_column(style="cyan", no_wrap=True)
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(overflow="fold")
+    day = ""
+    for step in trace.steps:
+        date = f"{step.at:%Y-%m-%d}"
+        if date != day:
+            table.add_row(Text(f"{date} UTC", style="dim"))
+        day = date
+        table.add_row(f"  {step.at:%H:%M:%S.%f}"[:-3], step.what, Text(_facts(step)))
+    console.print(table)
+
+
+def _facts(step: Step) -> str:
+    return ", ".join(f"{name} {_plain(value)}" for name, value in step.facts.items() if value is not None)
+
+
+def _plain(value: object) -> str:
+    if isinstance(value, datetime):
+        return rfc3339(value)
+    return {True: "yes", False: "no"}.get(value, str(value)) if isinstance(value, bool) else str(value)
+
+
+def print_violations(console: Console, found: Sequence[Violation], checks: int) -> None:
+    """What does not hold, by check and hold; or that all does."""
+    for violation in found:
+        console.print(Text(f"{violation.check}  {violation.hold_id or '-'}  {violation.detail}", style="red"))
+    if found:
+        console.print(
+            Text(f"{len(found):,} violations in {len({v.check for v in found})} of {checks} checks", "bold red")
+        )
+    else:
+        console.print(Text(f"{checks} checks passed", style="green"))
