@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from sqlalchemy import text
 
-from db.engine import Tx
+from db.engine import Tx, by_index
 from domain.identity import HoldId
 from domain.paths import Path
 from domain.references import Reference
@@ -27,7 +27,7 @@ AND (h.cohort = ANY(ARRAY(SELECT c.cohort FROM cohort_paths AS c WHERE c.path = 
      OR (:path = 'sweep' AND h.expires_at <= now() - CAST(:grace AS interval)))
 """
 
-_ANYTHING_DUE = text(f"SELECT EXISTS (SELECT FROM holds AS h WHERE {_DUE})")  # noqa: S608 - a constant of this file
+ANYTHING_DUE = text(f"SELECT EXISTS (SELECT FROM holds AS h WHERE {_DUE})")  # noqa: S608 - a constant of this file
 
 _OPEN_RUN = text("""
 WITH run AS (INSERT INTO sweep_runs (sweep, started_at) VALUES (:name, clock_timestamp()) RETURNING id)
@@ -118,7 +118,8 @@ def begin(tx: Tx, path: Path, policy: ClaimPolicy, *, apart: timedelta) -> TooSo
     begun = tx.execute(_BEGIN_UNLESS_JUST_BEGUN, {"name": name, "apart": apart}).one_or_none()
     if begun is None:
         return TooSoon()
-    if not tx.execute(_ANYTHING_DUE, {"path": path, "grace": policy.grace}).scalar_one():
+    by_index(tx)
+    if not tx.execute(ANYTHING_DUE, {"path": path, "grace": policy.grace}).scalar_one():
         tx.execute(text("SET LOCAL synchronous_commit = off"))
         return Idle()
     return Run(tx.execute(_OPEN_RUN, {"name": name}).scalar_one())
@@ -134,6 +135,7 @@ def claim(tx: Tx, run: Run, path: Path, policy: ClaimPolicy, *, limit: int) -> C
     asked = {
         "run": run.id, "path": path, "grace": policy.grace, "lease": policy.lease, "limit": limit,
     }  # fmt: skip
+    by_index(tx)
     own: list[Reference] = []
     rescued: list[Reference] = []
     for row in tx.execute(_CLAIM_DUE_AND_UNCLAIMED, asked):
@@ -150,6 +152,7 @@ def in_flight(tx: Tx, window: int) -> int:
 
     Holds that failed alone and were postponed do not count, or they would hide those behind them.
     """
+    by_index(tx)
     return int(tx.execute(_IN_FLIGHT, {"window": window}).scalar_one())
 
 
