@@ -10,7 +10,7 @@ from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.sql.expression import bindparam
 
 from db.columns import lines, texts
-from db.engine import Tx
+from db.engine import Tx, by_index
 from db.facts import record
 from domain.changes import Change, Kind
 from domain.identity import cohort
@@ -81,6 +81,7 @@ def expire(
     """
     first = {reference.job_id: reference for reference in reversed(references)}
     unique = sorted(first.values(), key=lambda reference: reference.hold_id)
+    by_index(tx)
     locked = tx.execute(_LOCK_IN_ID_ORDER, {"ids": lines(r.hold_id for r in unique), "now": now}).one()
     asked = {"path": by.path, "grace": grace, "now": locked.now}
     changed = tx.execute(_EXPIRE_IF_HELD_DUE_AND_UNCHANGED, _columns(unique) | asked).all()

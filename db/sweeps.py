@@ -50,6 +50,8 @@ SELECT l.id, l.version, l.expires_at, c.path <> :path AS rescue
 FROM claimed AS l JOIN cohort_paths AS c ON c.cohort = l.cohort
 """)  # noqa: S608 - a constant of this file
 
+_FORGETTABLE = text("SET LOCAL synchronous_commit = off")
+
 _IN_FLIGHT = text("""
 SELECT count(*) FILTER (WHERE claimed_until > now() AND claimed_run IS NOT NULL) FROM (
     SELECT claimed_until, claimed_run FROM holds
@@ -120,7 +122,7 @@ def begin(tx: Tx, path: Path, policy: ClaimPolicy, *, apart: timedelta) -> TooSo
         return TooSoon()
     by_index(tx)
     if not tx.execute(ANYTHING_DUE, {"path": path, "grace": policy.grace}).scalar_one():
-        tx.execute(text("SET LOCAL synchronous_commit = off"))
+        tx.execute(_FORGETTABLE)
         return Idle()
     return Run(tx.execute(_OPEN_RUN, {"name": name}).scalar_one())
 
@@ -129,13 +131,15 @@ def claim(tx: Tx, run: Run, path: Path, policy: ClaimPolicy, *, limit: int) -> C
     """Claim up to `limit` due holds of this path's cohorts, oldest deadline first, for one lease.
 
     Two sweepers at once: each skips what the other has locked. Dies after commit, before publishing: the claim runs
-    out after one lease, and the next run takes the holds. Only the sweep's own path also takes what other paths have
-    left overdue by the grace time.
+    out after one lease, and the next run takes the holds. The database crashes and forgets the claim: the expiry does
+    not ask for it, so the commit does not wait for the disk. Only the sweep's own path also takes what other paths
+    have left overdue by the grace time.
     """
     asked = {
         "run": run.id, "path": path, "grace": policy.grace, "lease": policy.lease, "limit": limit,
     }  # fmt: skip
     by_index(tx)
+    tx.execute(_FORGETTABLE)
     own: list[Reference] = []
     rescued: list[Reference] = []
     for row in tx.execute(_CLAIM_DUE_AND_UNCLAIMED, asked):
@@ -158,7 +162,7 @@ def in_flight(tx: Tx, window: int) -> int:
 
 def published(tx: Tx, run: Run, count: int) -> None:
     """Note that a run has handed this many references to the broker."""
-    tx.execute(text("SET LOCAL synchronous_commit = off"))
+    tx.execute(_FORGETTABLE)
     tx.execute(_ADVANCE, {"run": run.id, "observed": 0, "published": count})
 
 

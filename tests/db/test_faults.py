@@ -1,0 +1,71 @@
+"""Only what lies in the data is a poison row; a systemic fault is told as what it is."""
+
+import psycopg
+import pytest
+from sqlalchemy.exc import DBAPIError
+
+from db import expiry
+from db.engine import Database
+from domain.holds import Hold
+from domain.outcomes import Outcome
+from tests.helpers import Desk
+
+
+@pytest.mark.parametrize(
+    ("sqlstate", "lies_in_the_data"),
+    [
+        ("22003", True), ("22P02", True), ("23505", True), ("23514", True), ("40P01", False), ("42501", False),
+        ("53100", False), ("57014", False), ("08006", False), ("P0001", False), ("XX000", False), (None, False),
+    ],
+)  # fmt: skip
+def test_only_classes_22_and_23_lie_in_the_data(sqlstate: str | None, lies_in_the_data: bool) -> None:  # noqa: FBT001
+    assert expiry.is_data_error(sqlstate) is lies_in_the_data
+
+
+def raised(desk: Desk, *holds: Hold) -> str | None:
+    """The SQLSTATE with which expiring these fails, nothing being changed."""
+    before = desk.everything()
+    with pytest.raises(DBAPIError) as failure:
+        desk.expire(*(hold.reference for hold in holds))
+    assert desk.everything() == before
+    assert isinstance(failure.value.orig, psycopg.Error)
+    return failure.value.orig.sqlstate
+
+
+def test_a_broken_trigger_is_no_poison_row(desk: Desk) -> None:
+    desk.sql("""CREATE FUNCTION broken() RETURNS trigger LANGUAGE plpgsql AS $$
+                BEGIN RAISE EXCEPTION 'broken'; END $$""")
+    desk.sql("""CREATE TRIGGER broken BEFORE INSERT ON events FOR EACH ROW
+                WHEN (new.type = 'reservation.expired') EXECUTE FUNCTION broken()""")
+    state = raised(desk, desk.overdue("h", amount=1250, currency="EUR"))
+    assert state == "P0001"
+    assert not expiry.is_data_error(state)
+
+
+def test_a_missing_grant_is_no_poison_row(desk: Desk, database_url: str) -> None:
+    hold = desk.overdue("h", amount=1250, currency="EUR")
+    desk.sql("DROP ROLE IF EXISTS holdfast_limited")
+    desk.sql("CREATE ROLE holdfast_limited LOGIN")
+    desk.sql("GRANT SELECT, INSERT, UPDATE ON ALL TABLES IN SCHEMA public TO holdfast_limited")
+    desk.sql("GRANT USAGE ON ALL SEQUENCES IN SCHEMA public TO holdfast_limited")
+    desk.sql("REVOKE INSERT ON ledger FROM holdfast_limited")
+    limited = Database(database_url.replace("postgres@", "holdfast_limited@"))
+    try:
+        state = raised(Desk(limited), hold)
+        assert state == "42501"
+        assert not expiry.is_data_error(state)
+        desk.sql("GRANT INSERT ON ledger TO holdfast_limited")
+        assert Desk(limited).expire(hold.reference) == [Outcome.EXPIRED]
+    finally:
+        limited.close()
+        desk.sql("DROP OWNED BY holdfast_limited")
+        desk.sql("DROP ROLE holdfast_limited")
+
+
+def test_a_row_whose_effect_stands_already_is_a_poison_row_and_fails_its_whole_chunk(desk: Desk) -> None:
+    bad, good = desk.overdue("bad", amount=1250, currency="EUR"), desk.overdue("good")
+    desk.sql("INSERT INTO ledger VALUES ('bad', 'close', -1250, 'EUR', 'by hand', now())")
+    state = raised(desk, bad, good)
+    assert state == "23505"
+    assert expiry.is_data_error(state)
+    assert desk.expire(good.reference) == [Outcome.EXPIRED]
