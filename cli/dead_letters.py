@@ -1,5 +1,7 @@
 """Commands about dead letters: list, show, replay, discard."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Annotated
 
 import typer
@@ -21,12 +23,33 @@ from settings import settings
 
 app = typer.Typer(help="Commands that could not be applied.", rich_markup_mode=None)
 
-Number = Annotated[int, typer.Argument(metavar="NUMBER", help="The dead letter's number.", show_default=False)]
+Number = Annotated[
+    int, typer.Argument(metavar="NUMBER", min=1, max=2**63 - 1, help="The dead letter's number.", show_default=False)
+]
 Operator = Annotated[str, typer.Option(help="Who does this; it is kept.", show_default=False)]
 
 
-class NoSuchDeadLetter(HoldfastError):
-    """There is none of this number, or it was dealt with before."""
+class NotDone(HoldfastError):
+    """What was asked about a dead letter was refused. `reason`: missing, settled, malformed or failing."""
+
+    def __init__(self, reason: str, line: str) -> None:
+        super().__init__(reason, line)
+        self.reason = reason
+        self.line = line
+
+    def __str__(self) -> str:
+        return self.line
+
+
+@contextmanager
+def _refusals(*, as_json: bool) -> Iterator[None]:
+    """Print a refusal as JSON too where that was asked for; its line is told as any error's is."""
+    try:
+        yield
+    except NotDone as refused:
+        if as_json:
+            print_json({"refused": refused.reason, "message": refused.line})
+        raise
 
 
 @app.command("list")
@@ -46,14 +69,14 @@ def list_dead_letters(
     for letter in found:
         since = f"{letter.created_at:%Y-%m-%d %H:%M}"
         table.add_row(str(letter.id), letter.kind, letter.hold_id, str(letter.attempts), since, letter.error)
-    Console(highlight=False, markup=False).print(table if found else "no dead letters")
+    Console(highlight=False, markup=False, emoji=False).print(table if found else "no dead letters")
     return 0
 
 
 @app.command()
 def show(number: Number, as_json: Json = False) -> int:
     """Show one dead letter whole."""
-    with database() as db, db.transaction() as tx:
+    with _refusals(as_json=as_json), database() as db, db.transaction() as tx:
         letter = _known(dead_letters.get(tx, number), number)
     if as_json:
         print_json(_as_data(letter))
@@ -66,7 +89,7 @@ def show(number: Number, as_json: Json = False) -> int:
 def replay(number: Number, operator: Operator, as_json: Json = False) -> int:
     """Apply a dead letter's reference again. Twice at once: the second waits, then finds it done."""
     who = clean_label("operator", operator)
-    with database() as db:
+    with _refusals(as_json=as_json), database() as db:
         outcome = _replay(db, number, who)
     if as_json:
         print_json({"dead_letter": number, "outcome": outcome.value})
@@ -79,8 +102,9 @@ def replay(number: Number, operator: Operator, as_json: Json = False) -> int:
 def discard(number: Number, operator: Operator, as_json: Json = False) -> int:
     """Close a dead letter without applying it. A hold that was set aside with it goes back to the sweep."""
     who = clean_label("operator", operator)
-    with database() as db, db.transaction() as tx:
-        dead_letters.settle(tx, _open(dead_letters.get(tx, number, lock=True), number), dead_letters.DISCARDED, who)
+    with _refusals(as_json=as_json), database() as db, db.transaction() as tx:
+        letter = _open(dead_letters.get(tx, number, lock=True), number)
+        dead_letters.settle(tx, letter, dead_letters.DISCARDED, who)
     if as_json:
         print_json({"dead_letter": number, "outcome": dead_letters.DISCARDED})
     else:
@@ -102,27 +126,26 @@ def _replay(db: Database, number: int, operator: str) -> Outcome:
         cause = str(error.orig).partition("\n")[0]
     with db.transaction() as tx:
         dead_letters.still_failing(tx, number, cause)
-    raise HoldfastError(f"dead letter {number} still cannot be applied ({cause}); mend the data, then replay it")
+    raise NotDone("failing", f"dead letter {number} still cannot be applied ({cause}); mend the data, then replay it")
 
 
 def _reference(letter: DeadLetter) -> Reference:
     if letter.kind == "malformed":
-        raise HoldfastError(
-            f"dead letter {letter.id} cannot be read ({letter.error}); mend its sender, then discard it"
-        )
+        cause = f"dead letter {letter.id} cannot be read ({letter.error})"
+        raise NotDone("malformed", f"{cause}; mend its sender, then discard it")
     return parse_reference(letter.reference)
 
 
 def _known(letter: DeadLetter | None, number: int) -> DeadLetter:
     if letter is None:
-        raise NoSuchDeadLetter(f"there is no dead letter {number}; see `holdfast dead-letters list --all`")
+        raise NotDone("missing", f"there is no dead letter {number}; see `holdfast dead-letters list --all`")
     return letter
 
 
 def _open(letter: DeadLetter | None, number: int) -> DeadLetter:
     known = _known(letter, number)
     if known.replayed_at is not None:
-        raise NoSuchDeadLetter(f"dead letter {number} was dealt with by {known.replayed_by}: {known.outcome}")
+        raise NotDone("settled", f"dead letter {number} was dealt with by {known.replayed_by}: {known.outcome}")
     return known
 
 

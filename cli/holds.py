@@ -1,5 +1,6 @@
 """Commands about one hold: place, extend, confirm, cancel, show, list."""
 
+import re
 from typing import Annotated
 
 import typer
@@ -7,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 
 from cli.context import by_hand, database
-from cli.output import Json, explain, print_answer, print_hold, print_json, say
+from cli.output import Json, print_answer, print_hold, print_json, say
 from db import holds
 from domain.durations import parse_duration
 from domain.errors import BadInput
@@ -21,6 +22,7 @@ from domain.text import clean_label
 Id = Annotated[str, typer.Argument(metavar="ID", help="The hold's id.", show_default=False)]
 Version = Annotated[int, typer.Option("--version", min=1, help="The version you read; another one refuses.")]
 ForOption = Annotated[str | None, typer.Option("--for", metavar="30m", help="How long: 90s, 30m, 1h30m, 2d.")]
+_DIGITS = re.compile(r"[0-9]{1,30}", re.ASCII)
 UntilOption = Annotated[str | None, typer.Option("--until", metavar="TIME", help="A time with offset, RFC 3339.")]
 
 
@@ -39,15 +41,22 @@ def _lasting(for_: str | None, until: str | None) -> Lasting:
     raise BadInput("--for/--until", "give one of the two")
 
 
+def _minor_units(raw: str) -> int:
+    """Digits only: what else Python takes for a whole number, such as 12.00 or 1_0, would be meant otherwise."""
+    if _DIGITS.fullmatch(raw) is None:
+        raise BadInput("--amount", f"{raw[:40]!r} is no whole number of minor units (cents); write 12.50 EUR as 1250")
+    return int(raw)
+
+
 def place(
-    id_: Annotated[str | None, typer.Argument(metavar="[ID]", help="Made for you if left out.")] = None,
+    id_: Annotated[str | None, typer.Argument(metavar="ID", help="Made for you if left out.")] = None,
     *,
     resource: Annotated[str, typer.Option(help="What is held.", show_default=False)],
     customer: Annotated[str, typer.Option(help="For whom.", show_default=False)],
     for_: ForOption = None,
     until: UntilOption = None,
     timezone: Annotated[str | None, typer.Option(metavar="ZONE", help="The customer's IANA zone.")] = None,
-    amount: Annotated[int | None, typer.Option(help="Minor units (cents), with --currency.")] = None,
+    amount: Annotated[str | None, typer.Option(metavar="1250", help="Minor units (cents), with --currency.")] = None,
     currency: Annotated[str | None, typer.Option(help="ISO 4217, like EUR.")] = None,
     exclusive: Annotated[bool, typer.Option("--exclusive", help="Refuse while another exclusive hold has it.")] = False,
     as_json: Json = False,
@@ -59,7 +68,7 @@ def place(
         customer=customer,
         lasting=_lasting(for_, until),
         timezone=timezone,
-        amount=amount,
+        amount=None if amount is None else _minor_units(amount),
         currency=currency,
         exclusive=exclusive,
     )
@@ -111,8 +120,7 @@ def show(
     with database() as db, db.transaction() as tx:
         found = holds.get(tx, hold)
     if found is None:
-        say(explain(Refused(Reason.MISSING), hold))
-        return 1
+        return print_answer(Refused(Reason.MISSING), hold, as_json=as_json)
     if reference:
         print_json(found.reference.as_data())
     else:
@@ -132,8 +140,12 @@ def list_holds(
     known = [*(s.value for s in Status), LAPSED]
     if status is not None and status not in known:
         raise BadInput("--status", f"{status!r} is none; use one of {', '.join(known)}")
+    for option, label in (("--resource", resource), ("--customer", customer)):
+        if label is not None:
+            clean_label(option, label)
+    start = None if after is None else hold_id(after, "--after")
     with database() as db, db.transaction() as tx:
-        found = holds.listing(tx, status=status, resource=resource, customer=customer, after=after, limit=limit)
+        found = holds.listing(tx, status=status, resource=resource, customer=customer, after=start, limit=limit)
     if as_json:
         for hold in found:
             print_json(hold.as_data())
@@ -157,4 +169,4 @@ def _print_table(found: list[Hold]) -> None:
             "" if hold.amount is None else format_money(hold.amount, str(hold.currency)),
             hold.resource,
         )
-    Console(highlight=False, markup=False).print(table)
+    Console(highlight=False, markup=False, emoji=False).print(table)

@@ -1,7 +1,10 @@
 """`holdfast`: the entry point, and what every error looks like: one line with its cause and its cure."""
 
+import os
 import sys
+import traceback
 from collections.abc import Sequence
+from pathlib import Path
 
 import typer
 from sqlalchemy.exc import DBAPIError
@@ -26,35 +29,82 @@ _STATES = {
     "42P01": "the database has no schema yet; run `holdfast migrate`",
     "42703": "the database's schema is older than this code; run `holdfast migrate`",
     "55P03": "the row is locked by another transaction; try again",
+    "40P01": "another transaction was in the way; try again",
     "57014": "the database took too long; try again",
     "42501": "the database user may not do this; grant it the tables of its schema",
     "53100": "the database's disk is full; make room and try again",
+    "25006": "the database is read-only; set HOLDFAST_DATABASE_URL to one that takes changes",
 }
+
+_INTERRUPTED = 130
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Carry out a command line; returns the exit code: 0 done, 1 refused or failed, 2 not understood."""
+    """Carry out a command line; returns the exit code: 0 done, 1 refused or failed, 2 not understood, 130 interrupted.
+
+    Every error becomes one line on stderr.
+    """
     try:
-        return int(app(list(arguments) or ["--help"], prog_name="holdfast", standalone_mode=False) or 0)
-    except typer.TyperException as problem:
-        say(f"{' '.join(problem.format_message().split())} See `holdfast --help`.")
-        return problem.exit_code
-    except BadInput as problem:
-        say(str(problem))
-        return 2
-    except HoldfastError as problem:
-        say(str(problem))
-    except DBAPIError as problem:
-        say(_database_fault(problem))
-    except PoolTimeout:
-        say("the database has no connection left for this process; try again")
-    except (KeyboardInterrupt, typer.Abort):
-        say("interrupted")
-        return 130
+        code = _carry_out(arguments)
+    except KeyboardInterrupt:
+        code = _INTERRUPTED
     except BrokenPipeError:
-        sys.stderr.close()
+        _forget_stdout()
         return 1
-    return 1
+    except Exception as problem:  # noqa: BLE001 - never a traceback; a defect is named as one
+        say(_explained(problem))
+        return _code(problem)
+    if code == _INTERRUPTED:
+        say("interrupted")
+    return code
+
+
+def _carry_out(arguments: Sequence[str]) -> int:
+    code = app(list(arguments) or ["--help"], prog_name="holdfast", standalone_mode=False)
+    sys.stdout.flush()
+    return int(code or 0)
+
+
+def _code(problem: Exception) -> int:
+    if isinstance(problem, typer.TyperException):
+        return problem.exit_code
+    return 2 if isinstance(problem, BadInput) else 1
+
+
+def _explained(problem: Exception) -> str:
+    """An error in one line."""
+    match problem:
+        case typer.TyperException():
+            return _misused(problem)
+        case HoldfastError():
+            return str(problem)
+        case DBAPIError():
+            return _database_fault(problem)
+        case PoolTimeout():
+            return "the database has no connection left for this process; try again"
+        case OSError():
+            _forget_stdout()
+            return f"the answer cannot be written ({problem.strerror}); see where standard output goes"
+        case _:
+            return f"this is a defect of holdfast: {type(problem).__name__} at {_place_of(problem)}; please report it"
+
+
+def _misused(problem: typer.TyperException) -> str:
+    """What is wrong with the command line, and where to read how it is written."""
+    cause = " ".join(problem.format_message().split()).removesuffix(".")
+    context = getattr(problem, "ctx", None)
+    return f"{cause}; see `{context.command_path if context else 'holdfast'} --help`"
+
+
+def _place_of(problem: Exception) -> str:
+    """File and line, and no text: an unforeseen error may hold anything."""
+    frame = traceback.extract_tb(problem.__traceback__)[-1]
+    return f"{Path(frame.filename).name}:{frame.lineno}"
+
+
+def _forget_stdout() -> None:
+    """Nobody takes what is still to be written: without this, the interpreter would complain at its end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _database_fault(problem: DBAPIError) -> str:

@@ -11,7 +11,7 @@ from cli import reports
 from cli.context import PATIENT, database, worker_name
 from cli.holds import Id
 from cli.importing import import_file
-from cli.output import Json, explain, print_json, say
+from cli.output import Json, print_answer, print_json, say
 from db import pruning, reconcile, trace
 from db import status as operating_status
 from domain.durations import parse_duration
@@ -20,12 +20,12 @@ from domain.holds import Reason, Refused
 from domain.identity import hold_id
 from domain.paths import Path
 from settings import settings
-from tasks.app import policy
-from tasks.lane import ExpiryLane, HereAndNow
-from tasks.sweep import sweep as run_sweep
 
 _SILENT_TICKS = 30
 """A sweep that has missed this many ticks is silent."""
+
+_LONGEST_AGE = timedelta(days=36_600)
+"""About a hundred years: further back the calendar ends."""
 
 
 def register(app: typer.Typer) -> None:
@@ -55,8 +55,7 @@ def trace_hold(id_: Id, as_json: Json = False) -> int:
     with database() as db, db.transaction() as tx:
         found = trace.trace(tx, hold)
     if found is None:
-        say(explain(Refused(Reason.MISSING), hold))
-        return 1
+        return print_answer(Refused(Reason.MISSING), hold, as_json=as_json)
     if as_json:
         print_json(found.as_data())
     else:
@@ -72,6 +71,12 @@ def sweep(
     """Run one sweep now, as a tick of beat would."""
     if path not in set(Path) - {Path.RESCUE}:
         raise BadInput("--path", f"{path!r} drives no cohort; use sweep, infrai or scanner")
+    from tasks import logs  # noqa: PLC0415 - Celery is slow to import, and reads the settings meanwhile
+    from tasks.app import policy  # noqa: PLC0415 - the same
+    from tasks.lane import ExpiryLane, HereAndNow  # noqa: PLC0415 - the same
+    from tasks.sweep import sweep as run_sweep  # noqa: PLC0415 - the same
+
+    logs.configure(settings())
     with database() as db:
         lane = HereAndNow(db, policy(), worker_name()) if here else ExpiryLane()
         swept = run_sweep(db, Path(path), policy(), lane, apart=timedelta(0))
@@ -84,7 +89,7 @@ def sweep(
         what = f"outcomes {outcomes}" if here else f"{swept.published:,} references published"
         print(f"run {swept.run}: {swept.claimed:,} holds claimed, {what}")
     if swept.error is not None:
-        say(f"{swept.error}; what was not published was given back")
+        say(f"{swept.error}; start it, or use --here; what was not published was given back")
         return 1
     return 0
 
@@ -118,6 +123,8 @@ def prune(
 ) -> int:
     """Delete holds closed longer ago, with their effects and events; never the ledger or a dead letter."""
     age = parse_duration(closed_after, "--closed-after")
+    if age > _LONGEST_AGE:
+        raise BadInput("--closed-after", f"reaches back more than {_LONGEST_AGE.days}d; nothing is as old")
     with database(PATIENT) as db:
         pruned = pruning.prune(db, older_than=age)
     print_json(pruned.as_data()) if as_json else print(pruned)

@@ -3,10 +3,16 @@
 from typing import Annotated
 
 import typer
+from alembic.util.exc import CommandError
 
 from cli.context import PATIENT, database
 from cli.output import Json, print_json
 from db import schema
+from domain.errors import HoldfastError
+
+
+class SchemaUnknown(HoldfastError):
+    """The database is at a revision that this code does not know."""
 
 
 def register(app: typer.Typer) -> None:
@@ -17,8 +23,11 @@ def register(app: typer.Typer) -> None:
 
 def migrate(as_json: Json = False) -> int:
     """Bring the database's schema up to date. Twice at once is safe: one waits."""
-    with database(PATIENT) as db, db.transaction() as tx:
-        before, after = schema.migrate(tx)
+    try:
+        with database(PATIENT) as db, db.transaction() as tx:
+            before, after = schema.migrate(tx)
+    except CommandError as problem:
+        raise SchemaUnknown("the database's schema is newer than this code; run the code that made it") from problem
     if as_json:
         print_json({"before": before, "after": after})
     else:
