@@ -21,4 +21,19 @@ TIMETABLE: dict[str, dict[str, Any]] = {
         "kwargs": {"path": "sweep"},
         "options": {"expires": TICKS_EXPIRE_AFTER},
     },
+    # If this stops, no webhook goes out any more, except what a busy endpoint still drains. Deliveries wait in their
+    # table and keep their ids; the first tick afterwards goes on.
+    "dispatch-due-webhooks": {
+        "task": "webhook.sweep",
+        "schedule": settings().webhook_tick.total_seconds(),
+        "kwargs": {},
+        "options": {"expires": TICKS_EXPIRE_AFTER},
+    },
+    # If this stops, deliveries of deleted endpoints stay pending (nothing is sent), and old keys stay visible.
+    "tidy-webhooks": {
+        "task": "webhook.tidy",
+        "schedule": 60.0,
+        "kwargs": {},
+        "options": {"expires": TICKS_EXPIRE_AFTER},
+    },
 }

@@ -6,7 +6,7 @@ A bad value stops the process with one line that names the variable. Durations a
 import hashlib
 from datetime import timedelta
 from functools import cache
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
@@ -72,6 +72,29 @@ class Settings(BaseSettings):
     visibility_timeout: Duration = timedelta(seconds=300)
     """Redis delivers an unacknowledged message again after this long; over the claim lease."""
 
+    webhook_tick: Duration = timedelta(milliseconds=250)
+    """How often beat asks whether a webhook is due."""
+    webhook_deadline: Duration = timedelta(seconds=15)
+    """One request may take this long, from look-up to the last byte read."""
+    webhook_lease: Duration = timedelta(seconds=30)
+    """How long a taken delivery is left alone before another worker may take it; over the deadline."""
+    webhook_budget: Duration = timedelta(seconds=1)
+    """A worker begins no further request for the same endpoint after this long, so that others get their turn."""
+    webhook_breaker_failures: Count = 5
+    """Failures in a row after which an endpoint's breaker opens."""
+    webhook_breaker_pause: Duration = timedelta(seconds=5)
+    """How long a breaker stays open at first; each failed probe doubles it."""
+    webhook_breaker_longest: Duration = timedelta(minutes=1)
+    """How long a breaker stays open at most."""
+    webhook_warn_after: Duration = timedelta(days=1)
+    """Others are told of an endpoint that has failed this long without a success."""
+    webhook_disable_after: Duration = timedelta(days=5)
+    """An endpoint that has failed this long without a success is disabled."""
+    vault_keys: SecretStr = SecretStr("")
+    """Seal endpoint secrets: base64 of 32 bytes each, with commas between, the one to seal with first."""
+    dangerous_webhook_targets: bool = False
+    """Opens plain http, every port and loopback to webhooks: for development and tests only."""
+
     statement_timeout: Duration = timedelta(seconds=30)
     """A worker's statement is cancelled after this long."""
     log_format: Literal["auto", "console", "json"] = "auto"
@@ -87,17 +110,18 @@ class Settings(BaseSettings):
 
     @model_validator(mode="after")
     def _leases_outlive_tasks(self) -> Self:
-        ladder = {
-            "EXPIRY_SOFT_LIMIT": self.expiry_soft_limit,
-            "EXPIRY_HARD_LIMIT": self.expiry_hard_limit,
-            "CLAIM_LEASE": self.claim_lease,
-            "VISIBILITY_TIMEOUT": self.visibility_timeout,
-        }
-        for (lower, a), (upper, b) in pairwise(ladder.items()):
+        ladders = (
+            ("expiry_soft_limit", "expiry_hard_limit", "claim_lease", "visibility_timeout"),
+            ("webhook_deadline", "webhook_lease", "visibility_timeout"),
+            ("webhook_budget", "visibility_timeout"),
+            ("webhook_warn_after", "webhook_disable_after"),
+        )
+        for lower, upper in chain.from_iterable(map(pairwise, ladders)):
+            a, b = getattr(self, lower), getattr(self, upper)
             if a >= b:
                 raise ValueError(
-                    f"HOLDFAST_{lower} ({a.total_seconds():g}s) must be shorter than "
-                    f"HOLDFAST_{upper} ({b.total_seconds():g}s)"
+                    f"HOLDFAST_{lower.upper()} ({a.total_seconds():g}s) must be shorter than "
+                    f"HOLDFAST_{upper.upper()} ({b.total_seconds():g}s)"
                 )
         return self
 

@@ -1,4 +1,4 @@
-"""What follows from a change, written in the transaction that made it: effect, ledger entry, event."""
+"""What follows from a change, written in the transaction that made it: effect, ledger entry, event, deliveries."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -7,6 +7,7 @@ from sqlalchemy import text
 
 from db.columns import lines, texts
 from db.engine import Tx
+from db.fanout import deliveries_of
 from domain.changes import Change, Kind, effect_key, event_of, ledger_side
 from domain.instants import unix
 
@@ -23,6 +24,8 @@ WITH change AS (
     INSERT INTO ledger (hold_id, side, amount, currency, reason, at)
     SELECT hold_id, :side, CASE :side WHEN 'open' THEN amount ELSE -amount END, currency, :kind, :at
     FROM change WHERE amount IS NOT NULL AND CAST(:side AS text) IS NOT NULL
+), delivery AS (
+    {deliveries_of("change", event_id="event_id", event_type=":type", at="CAST(:at AS timestamptz)")}
 )
 INSERT INTO events (event_id, hold_id, type, occurred_at, body)
 SELECT event_id, hold_id, :type, :at, convert_to(body, 'UTF8') FROM change

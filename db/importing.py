@@ -11,6 +11,7 @@ from pydantic_core import to_json
 from sqlalchemy import Row, text
 
 from db.engine import Tx
+from db.fanout import deliveries_of
 from domain.changes import Change, effect_key, event_of, ledger_side
 from domain.errors import BadInput
 from domain.identity import cohort
@@ -29,7 +30,8 @@ CREATE TEMPORARY TABLE IF NOT EXISTS incoming_changes (
 TRUNCATE incoming_holds, incoming_changes;
 """
 
-_TAKE_IF_ID_AND_RESOURCE_ARE_FREE = text("""
+# A delivery of an imported event is as old as the import: its event may be older than any delivery may grow.
+_TAKE_IF_ID_AND_RESOURCE_ARE_FREE = text(f"""
 WITH taken AS (
     INSERT INTO holds (id, resource, customer, status, version, expires_at, terms, timezone, amount, currency,
                        exclusive, cohort, placed_at, closed_at, close_reason)
@@ -52,9 +54,11 @@ WITH taken AS (
 ), event AS (
     INSERT INTO events (event_id, hold_id, type, occurred_at, body)
     SELECT event_id, hold_id, type, at, body FROM change WHERE event_id IS NOT NULL
+), delivery AS (
+    {deliveries_of("change WHERE event_id IS NOT NULL", event_id="event_id", event_type="type", at="now()")}
 )
 SELECT array_agg(i.line) FROM incoming_holds AS i LEFT JOIN taken AS t ON t.id = i.id WHERE t.id IS NULL OR i.repeat
-""")
+""")  # noqa: S608 - the parts are constants of this project
 
 _WHY_NOT = text("""
 SELECT i.line, i.id, i.resource, h.same,

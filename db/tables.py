@@ -4,8 +4,9 @@ All instants are `timestamptz`, all money is in integer minor units. `Named[date
 column, so the type is spelled.
 """
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
+from uuid import UUID
 
 from sqlalchemy import (
     BigInteger,
@@ -13,9 +14,11 @@ from sqlalchemy import (
     CheckConstraint,
     Column,
     DateTime,
+    Double,
     Identity,
     Index,
     Integer,
+    Interval,
     LargeBinary,
     MetaData,
     Named,
@@ -23,9 +26,10 @@ from sqlalchemy import (
     Table,
     Text,
     TypedColumns,
+    Uuid,
     text,
 )
-from sqlalchemy.dialects.postgresql import JSONB
+from sqlalchemy.dialects.postgresql import ARRAY, JSONB
 
 metadata = MetaData()
 
@@ -134,13 +138,18 @@ class EventColumns(TypedColumns):
     """A fact for others, with the exact bytes that every attempt sends."""
 
     event_id: Named[str] = _id(primary_key=True)
-    hold_id: Named[str] = _id()
+    hold_id: Named[str | None] = _id()
     type: Named[str] = Column(Text)
     occurred_at: Named[datetime] = _instant()
     body: Named[bytes] = Column(LargeBinary)
 
 
-events = Table("events", metadata, EventColumns)
+events = Table(
+    "events",
+    metadata,
+    EventColumns,
+    CheckConstraint("hold_id IS NOT NULL OR type NOT LIKE 'reservation.%'", name="events_hold"),
+)
 
 
 class SweepColumns(TypedColumns):
@@ -209,3 +218,135 @@ cohort_paths = Table(
     CheckConstraint("cohort BETWEEN 0 AND 99", name="cohort_paths_cohort"),
     CheckConstraint("path IN ('sweep', 'infrai', 'scanner')", name="cohort_paths_path"),
 )
+
+
+class EndpointColumns(TypedColumns):
+    """Who hears of which events. Below `rate`, all but `created_at` is what happened: pace, health, standing still."""
+
+    id: Named[str] = _id(primary_key=True)
+    url: Named[str] = Column(Text)
+    label: Named[str | None] = Column(Text)
+    types: Named[list[str] | None] = Column(ARRAY(Text))
+    state: Named[str] = Column(Text, server_default=text("'enabled'"))
+    reason: Named[str | None] = Column(Text)
+    waits: Named[list[timedelta] | None] = Column(ARRAY(Interval))
+    max_attempts: Named[int | None] = Column(Integer)
+    max_age: Named[timedelta | None] = Column(Interval)
+    client_errors_final: Named[bool] = Column(Boolean, server_default=text("false"))
+    slots: Named[int] = Column(SmallInteger, server_default=text("4"))
+    rate: Named[float | None] = Column(Double)
+    paced_until: Named[datetime | None] = _instant()
+    failing_since: Named[datetime | None] = _instant()
+    failures: Named[int] = Column(Integer, server_default=text("0"))
+    breaker_until: Named[datetime | None] = _instant()
+    told: Named[str | None] = Column(Text)
+    stood_still: Named[timedelta] = Column(Interval, server_default=text("'0'::interval"))
+    still_since: Named[datetime | None] = _instant()
+    created_at: Named[datetime] = _instant()
+
+
+endpoints = Table(
+    "endpoints",
+    metadata,
+    EndpointColumns,
+    CheckConstraint("id ~ '^[A-Za-z0-9_-]{1,64}$'", name="endpoints_id"),
+    CheckConstraint("cardinality(types) > 0", name="endpoints_types"),
+    CheckConstraint("state IN ('enabled', 'paused', 'disabled', 'deleted')", name="endpoints_state"),
+    CheckConstraint("cardinality(waits) > 0", name="endpoints_waits"),
+    CheckConstraint("max_attempts > 0", name="endpoints_max_attempts"),
+    CheckConstraint("max_age > '0'::interval", name="endpoints_max_age"),
+    CheckConstraint("slots BETWEEN 1 AND 64", name="endpoints_slots"),
+    CheckConstraint("rate > 0", name="endpoints_rate"),
+    CheckConstraint("told IN ('failing', 'disabled')", name="endpoints_told"),
+    CheckConstraint("(state IN ('paused', 'disabled')) = (still_since IS NOT NULL)", name="endpoints_still_since"),
+)
+
+
+class EndpointKeyColumns(TypedColumns):
+    """A key that signs for an endpoint until it expires or is revoked; `sealed` is its secret, encrypted."""
+
+    endpoint_id: Named[str] = _id(primary_key=True)
+    key_id: Named[str] = Column(Text, primary_key=True)
+    scheme: Named[str] = Column(Text)
+    sealed: Named[bytes] = Column(LargeBinary)
+    created_at: Named[datetime] = _instant()
+    expires_at: Named[datetime | None] = _instant()
+    revoked_at: Named[datetime | None] = _instant()
+
+
+endpoint_keys = Table(
+    "endpoint_keys",
+    metadata,
+    EndpointKeyColumns,
+    CheckConstraint("scheme IN ('v1', 'v1a')", name="endpoint_keys_scheme"),
+)
+
+
+class EndpointSlotColumns(TypedColumns):
+    """Room for one request under way. Who has its newest token may send until `lease_until`."""
+
+    endpoint_id: Named[str] = _id(primary_key=True)
+    slot: Named[int] = Column(SmallInteger, primary_key=True, autoincrement=False)
+    token: Named[UUID | None] = Column(Uuid)
+    lease_until: Named[datetime | None] = _instant()
+    dispatched_until: Named[datetime | None] = _instant()
+
+
+endpoint_slots = Table("endpoint_slots", metadata, EndpointSlotColumns)
+
+
+class DeliveryColumns(TypedColumns):
+    """One event for one endpoint. `spared` attempts are charged to nobody; the age is counted from `aging_since`."""
+
+    event_id: Named[str] = _id(primary_key=True)
+    endpoint_id: Named[str] = _id(primary_key=True)
+    state: Named[str] = Column(Text, server_default=text("'pending'"))
+    trigger: Named[str] = Column(Text, server_default=text("'auto'"))
+    attempts: Named[int] = Column(Integer, server_default=text("0"))
+    spared: Named[int] = Column(Integer, server_default=text("0"))
+    next_attempt_at: Named[datetime] = _instant()
+    lease_token: Named[UUID | None] = Column(Uuid)
+    lease_until: Named[datetime | None] = _instant()
+    created_at: Named[datetime] = _instant()
+    aging_since: Named[datetime] = _instant()
+    still_before: Named[timedelta] = Column(Interval)
+    settled_at: Named[datetime | None] = _instant()
+    replays: Named[int] = Column(Integer, server_default=text("0"))
+    replayed_at: Named[datetime | None] = _instant()
+    replayed_by: Named[str | None] = Column(Text)
+
+
+deliveries = Table(
+    "deliveries",
+    metadata,
+    DeliveryColumns,
+    CheckConstraint("state IN ('pending', 'delivered', 'dead', 'cancelled')", name="deliveries_state"),
+    CheckConstraint("trigger IN ('auto', 'replay', 'test')", name="deliveries_trigger"),
+    CheckConstraint("attempts >= spared AND spared >= 0", name="deliveries_attempts"),
+    CheckConstraint("(state = 'pending') = (settled_at IS NULL)", name="deliveries_settled_at"),
+    CheckConstraint(
+        "(lease_token IS NULL) = (lease_until IS NULL) AND (state = 'pending' OR lease_token IS NULL)",
+        name="deliveries_lease",
+    ),
+    Index("deliveries_due", "endpoint_id", "next_attempt_at", postgresql_where=text("state = 'pending'")),
+)
+
+
+class AttemptColumns(TypedColumns):
+    """One HTTP request, written before it is sent; without a duration, nobody recorded how it ended."""
+
+    event_id: Named[str] = _id(primary_key=True)
+    endpoint_id: Named[str] = _id(primary_key=True)
+    number: Named[int] = Column(Integer, primary_key=True, autoincrement=False)
+    trigger: Named[str] = Column(Text)
+    started_at: Named[datetime] = _instant()
+    key_ids: Named[list[str]] = Column(ARRAY(Text))
+    worker: Named[str] = Column(Text)
+    duration: Named[timedelta | None] = Column(Interval)
+    peer: Named[str | None] = Column(Text)
+    status: Named[int | None] = Column(Integer)
+    failure: Named[str | None] = Column(Text)
+    detail: Named[str | None] = Column(Text)
+
+
+attempts = Table("attempts", metadata, AttemptColumns)

@@ -20,21 +20,26 @@ from tasks import logs  # noqa: F401 - imported for its signal handlers
 P = ParamSpec("P")
 R = TypeVar("R")
 
-app = Celery("holdfast", config_source="celeryconfig", include=["tasks.sweep", "tasks.expiry"])
+app = Celery("holdfast", config_source="celeryconfig", include=["tasks.sweep", "tasks.expiry", "tasks.webhooks"])
 
 
 def task(
-    name: str, *, soft_limit: timedelta, hard_limit: timedelta, retries: int = 0
+    name: str, *, soft_limit: timedelta | None, hard_limit: timedelta | None, retries: int = 0
 ) -> Callable[[Callable[P, R]], "Task[P, R]"]:
     """Make a function a task of this name. The options are a closed set: Celery would swallow a misspelt one.
+
+    The limits are None only on threads, which nothing can interrupt: such a task bounds itself.
 
     `retries` bounds how often a failed database is asked again, a few seconds apart; after that the message is gone
     and the next sweep finds its rows.
     """
+    limits: dict[str, Any] = {
+        "soft_time_limit": None if soft_limit is None else ceil(soft_limit.total_seconds()),
+        "time_limit": None if hard_limit is None else ceil(hard_limit.total_seconds()),
+    }
     return app.task(
         name=name,
-        soft_time_limit=ceil(soft_limit.total_seconds()),
-        time_limit=ceil(hard_limit.total_seconds()),
+        **limits,
         autoretry_for=(DBAPIError, PoolTimeout) if retries else (),
         max_retries=retries,
         retry_backoff=1,
@@ -42,10 +47,15 @@ def task(
     )
 
 
+CONNECTIONS = 16
+"""Connections of one process, at most, made as needed: each thread of the webhook lane uses one now and then."""
+
+
 @cache
 def database() -> Database:
     """This process's database, made when it is first needed."""
-    return Database(settings().database, statement_timeout=settings().statement_timeout)
+    chosen = settings()
+    return Database(chosen.database, statement_timeout=chosen.statement_timeout, pool=CONNECTIONS)
 
 
 @worker_process_init.connect
@@ -68,6 +78,11 @@ def policy() -> ClaimPolicy:
     )
 
 
+def worker_name() -> str:
+    """The name of the worker that runs this task."""
+    return str(current_task.request.hostname)
+
+
 def this_message(*, path: Path | None, run: int | None) -> Carrier:
     """Who carries the message that this task is running."""
     request = current_task.request
@@ -75,7 +90,7 @@ def this_message(*, path: Path | None, run: int | None) -> Carrier:
         message_id=str(request.id),
         path=path,
         run=run,
-        worker=str(request.hostname),
+        worker=worker_name(),
         retries=int(request.retries or 0),
         redelivered=bool((request.delivery_info or {}).get("redelivered")),
     )

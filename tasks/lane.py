@@ -18,11 +18,12 @@ from tasks.expiry import apply, expire
 
 
 class BrokerUnavailable(HoldfastError):
-    """The broker took no message. Nothing is lost: the next run claims the same holds again."""
+    """The broker took no message. Nothing is lost: the next run finds the same rows again."""
 
 
 @contextmanager
-def _broker_faults() -> Iterator[None]:
+def broker_faults() -> Iterator[None]:
+    """Whatever a broker that is away raises, as BrokerUnavailable."""
     faults: tuple[type[BaseException], ...] = (KombuError, OSError, *app.connection_for_write().connection_errors)
     try:
         yield
@@ -53,7 +54,7 @@ class ExpiryLane:
             BrokerUnavailable: it cannot be asked.
         """
         queue = app.amqp.queues[settings().queue_prefix + "expiry"]
-        with _broker_faults(), app.connection_or_acquire(self._other) as connection, connection.channel() as channel:
+        with broker_faults(), app.connection_or_acquire(self._other) as connection, connection.channel() as channel:
             # not passive: an empty list does not exist in Redis, and would be reported as missing
             declared: Any = queue(channel).queue_declare()
             return int(declared.message_count)
@@ -69,7 +70,7 @@ class ExpiryLane:
             "connection": self._other,
             "kwargsrepr": f"run {run}, path {path}, {len(references)} references",  # what Flower shows
         }
-        with _broker_faults():
+        with broker_faults():
             expire.apply_async(kwargs=kwargs, **options)
 
 

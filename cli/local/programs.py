@@ -47,13 +47,14 @@ class Program:
 
 @dataclass(frozen=True)
 class Lane:
-    """A queue and the processes that serve it: a slow lane fills nobody else's."""
+    """A queue and what serves it, so many at once: a slow lane fills nobody else's. On threads: what waits for others."""
 
     queue: str
-    processes: int
+    at_once: int
+    pool: str = "prefork"
 
 
-LANES = (Lane("sweeps", 1), Lane("expiry", 2))
+LANES = (Lane("sweeps", 1), Lane("expiry", 2), Lane("webhooks", 16, "threads"))
 
 
 def _celery(app: str, command: str, *options: str) -> tuple[str, ...]:
@@ -68,8 +69,8 @@ def node(lane: Lane, prefix: str = "") -> str:
 def worker(lane: Lane, prefix: str = "", app: str = APP) -> tuple[str, ...]:
     """A worker of one lane. Mingle and gossip serve revokes and elections, which nothing here uses."""
     return _celery(
-        app, "worker", f"--queues={prefix}{lane.queue}", f"--hostname={node(lane, prefix)}", "--pool=prefork",
-        f"--concurrency={lane.processes}", "--without-mingle", "--without-gossip", "--loglevel=INFO",
+        app, "worker", f"--queues={prefix}{lane.queue}", f"--hostname={node(lane, prefix)}", f"--pool={lane.pool}",
+        f"--concurrency={lane.at_once}", "--without-mingle", "--without-gossip", "--loglevel=INFO",
     )  # fmt: skip
 
 

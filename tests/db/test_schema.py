@@ -37,6 +37,19 @@ FILLED = {
     VALUES ('k', 'reference', '{}', 'bad', 1, '2026-01-02Z');
     """,
 }
+FILLED["0002"] = (
+    FILLED["0001"]
+    + """
+    INSERT INTO endpoints (id, url, types, waits, max_age, rate, created_at)
+    VALUES ('ep', 'https://example.com/', '{reservation.placed}', '{0s,5s}', '1 day', 2.5, '2026-01-01Z');
+    INSERT INTO endpoint_keys VALUES ('ep', 'abc', 'v1', 'sealed', '2026-01-01Z', NULL, NULL);
+    INSERT INTO endpoint_slots (endpoint_id, slot) VALUES ('ep', 0);
+    INSERT INTO deliveries (event_id, endpoint_id, next_attempt_at, created_at, aging_since, still_before)
+    VALUES ('reservation-placed:held:1', 'ep', '2026-01-01Z', '2026-01-01Z', '2026-01-01Z', '0');
+    INSERT INTO attempts (event_id, endpoint_id, number, trigger, started_at, key_ids, worker)
+    VALUES ('reservation-placed:held:1', 'ep', 1, 'auto', '2026-01-01Z', '{abc}', 'w');
+    """
+)
 """Revision → what fills its tables. A new migration brings its own entry, and is tried on the one before."""
 
 

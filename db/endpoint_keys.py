@@ -1,0 +1,113 @@
+"""An endpoint's keys: any number live at once, each sealed, each with its end. All live keys sign."""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from sqlalchemy import select, text
+
+from db.engine import Tx
+from db.tables import endpoint_keys
+from domain.endpoints import EndpointId
+from domain.errors import BadInput
+
+LONGEST_GRACE = timedelta(days=7)
+"""How long a key may go on signing beside its successor, at most."""
+
+LIVE = "(k.revoked_at IS NULL AND (k.expires_at IS NULL OR k.expires_at > now()))"
+"""SQL: the key `k` still signs."""
+
+_ADD = text("""
+INSERT INTO endpoint_keys (endpoint_id, key_id, scheme, sealed, created_at)
+VALUES (:endpoint, :key_id, :scheme, :sealed, clock_timestamp())
+ON CONFLICT DO NOTHING
+""")
+
+_OTHERS_END_SOON = text("""
+UPDATE endpoint_keys SET expires_at = least(expires_at, clock_timestamp() + CAST(:grace AS interval))
+WHERE endpoint_id = :endpoint AND key_id <> :key_id AND scheme = :scheme AND revoked_at IS NULL
+""")
+
+_REVOKE = text("""
+UPDATE endpoint_keys SET revoked_at = coalesce(revoked_at, clock_timestamp())
+WHERE endpoint_id = :endpoint AND key_id = :key_id
+""")
+
+_PRUNE = text(f"""
+DELETE FROM endpoint_keys AS k WHERE NOT {LIVE} AND coalesce(k.revoked_at, k.expires_at) < now() - CAST(:kept AS interval)
+""")  # noqa: S608 - a constant of this file
+
+
+@dataclass(frozen=True, slots=True)
+class SealedKey:
+    """A key whose secret only its holder of the deployment's key can read."""
+
+    key_id: str
+    scheme: str
+    """`v1` or `v1a`."""
+    sealed: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class KeyLife:
+    """When a key was made and when it ends; nothing of its secret."""
+
+    key_id: str
+    scheme: str
+    created_at: datetime
+    expires_at: datetime | None
+    revoked_at: datetime | None
+
+
+def place(endpoint: EndpointId, key_id: str) -> str:
+    """What a sealed secret is bound to: it opens nowhere else."""
+    return f"{endpoint}/{key_id}"
+
+
+def rotate(tx: Tx, endpoint: EndpointId, key: SealedKey, *, grace: timedelta) -> None:
+    """Let a new key sign, and its predecessors of the same scheme for `grace` longer; the first key has none.
+
+    Two at once: both keys sign, and the later one ends the other after its grace. Dies before commit: nothing.
+
+    Raises:
+        BadInput: `grace` is not from 0 to 7 days, or the endpoint has this key.
+    """
+    if not timedelta(0) <= grace <= LONGEST_GRACE:
+        raise BadInput("grace", "must lie between 0 and 7 days")
+    tx.execute(text("SELECT FROM endpoints WHERE id = :id FOR UPDATE"), {"id": endpoint})
+    values = {"endpoint": endpoint, "key_id": key.key_id, "scheme": key.scheme, "sealed": key.sealed, "grace": grace}
+    if tx.execute(_ADD, values).rowcount == 0:
+        raise BadInput("secret", "is a key of this endpoint already; make a new one")
+    tx.execute(_OTHERS_END_SOON, values)
+
+
+def revoke(tx: Tx, endpoint: EndpointId, key_id: str) -> None:
+    """End a key at once. A request already signed may still go out.
+
+    Raises:
+        BadInput: the endpoint has no such key, or no other key is live: nothing could be signed.
+    """
+    tx.execute(text("SELECT FROM endpoints WHERE id = :id FOR UPDATE"), {"id": endpoint})
+    if key_id not in {life.key_id for life in lives(tx, endpoint)}:
+        raise BadInput("key", f"{key_id[:40]!r} is no key of this endpoint; see `holdfast endpoints show`")
+    if not {key.key_id for key in live(tx, endpoint)} - {key_id}:
+        raise BadInput("key", f"{key_id!r} is the only key that signs; rotate first, then revoke it")
+    tx.execute(_REVOKE, {"endpoint": endpoint, "key_id": key_id})
+
+
+def live(tx: Tx, endpoint: EndpointId) -> list[SealedKey]:
+    """The keys that sign now, newest first."""
+    query = text(f"""SELECT key_id, scheme, sealed FROM endpoint_keys AS k
+                     WHERE endpoint_id = :id AND {LIVE} ORDER BY created_at DESC, key_id""")  # noqa: S608 - a constant
+    return [SealedKey(*row) for row in tx.execute(query, {"id": endpoint})]
+
+
+def lives(tx: Tx, endpoint: EndpointId) -> list[KeyLife]:
+    """Every key that is not pruned yet, newest first."""
+    k = endpoint_keys.c
+    query = select(k.key_id, k.scheme, k.created_at, k.expires_at, k.revoked_at).where(k.endpoint_id == endpoint)
+    return [KeyLife(*row) for row in tx.execute(query.order_by(k.created_at.desc(), k.key_id))]
+
+
+def prune(tx: Tx, *, kept: timedelta = timedelta(0)) -> int:
+    """Delete keys that ended longer ago than `kept`; how many."""
+    return tx.execute(_PRUNE, {"kept": kept}).rowcount

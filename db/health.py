@@ -1,0 +1,67 @@
+"""An endpoint's health: failures in a row, the breaker, the warning, and the end after failing for days."""
+
+from sqlalchemy import text
+
+from db import endpoints
+from db.endpoint_events import tell
+from db.engine import Tx
+from domain.durations import format_duration
+from domain.endpoints import EndpointId, HealthPolicy, State, Told
+
+# A failure that comes in while the breaker is open belongs to a request from before: it says nothing new.
+_COUNT_FAILURE_UNLESS_OPEN = text("""
+UPDATE endpoints
+SET failures = failures + 1, failing_since = coalesce(failing_since, clock_timestamp()),
+    breaker_until = CASE WHEN failures + 1 >= :breaker_after
+        THEN clock_timestamp() + least(
+            CAST(:pause AS interval) * power(2, least(failures + 1 - :breaker_after, 20)), CAST(:longest AS interval))
+        ELSE breaker_until END
+WHERE id = :id AND state <> 'deleted' AND (breaker_until IS NULL OR breaker_until <= clock_timestamp())
+RETURNING told, state, failures, clock_timestamp() - failing_since AS failing,
+          clock_timestamp() - failing_since >= CAST(:warn_after AS interval) AS warn,
+          clock_timestamp() - failing_since >= CAST(:disable_after AS interval) AS disable
+""")
+
+_SEEN_WELL = text("""
+UPDATE endpoints AS p
+SET failing_since = NULL, failures = 0, breaker_until = NULL
+FROM (SELECT id, told FROM endpoints WHERE id = :id FOR UPDATE) AS before
+WHERE p.id = before.id
+RETURNING before.told
+""")
+
+
+def failed(tx: Tx, endpoint: EndpointId, policy: HealthPolicy, why: str, *, quietly: bool) -> None:
+    """Count a completed attempt that failed and is charged to the receiver.
+
+    Enough in a row open the breaker, longer each time. Failing for `warn_after` without a success warns the others,
+    once; for `disable_after`, and warned before, disables it. `quietly` (an attempt of an `endpoint.*` event) tells
+    nobody and disables nothing: facts about endpoints raise no further ones.
+    """
+    asked = {
+        "id": endpoint, "breaker_after": policy.breaker_after, "pause": policy.breaker_pause,
+        "longest": policy.breaker_longest, "warn_after": policy.warn_after, "disable_after": policy.disable_after,
+    }  # fmt: skip
+    row = tx.execute(_COUNT_FAILURE_UNLESS_OPEN, asked).one_or_none()
+    if row is None or quietly or row.state == "disabled":
+        return
+    reason = f"failing for {format_duration(row.failing)} without a success, at last with {why}"
+    if row.told == Told.FAILING.value:
+        if row.disable and row.failures >= policy.breaker_after:
+            endpoints.disable(tx, endpoint, reason)
+    elif row.warn:
+        tell(tx, endpoint, Told.FAILING, reason)
+
+
+def succeeded(tx: Tx, endpoint: EndpointId, *, quietly: bool) -> None:
+    """Forget failures and close the breaker; others who were told of trouble are told that it is over."""
+    told = tx.execute(_SEEN_WELL, {"id": endpoint}).scalar_one_or_none()
+    if told is not None and not quietly:
+        tell(tx, endpoint, Told.RECOVERED, "a request succeeded")
+
+
+def gone(tx: Tx, endpoint: EndpointId, *, quietly: bool) -> None:
+    """The receiver answered 410: it is disabled, and what waits for it is paused."""
+    state = tx.execute(text("SELECT state FROM endpoints WHERE id = :id FOR UPDATE"), {"id": endpoint}).scalar_one()
+    if state != State.DELETED.value:
+        endpoints.disable(tx, endpoint, "the receiver answered 410 Gone", quietly=quietly)

@@ -1,0 +1,82 @@
+"""The webhook lane: a sweep that hands out free slots, a drain for each, and what is tidied now and then.
+
+The lane runs on threads, so Celery's time limits do not reach it: a task's bound is the request's deadline.
+"""
+
+from datetime import timedelta
+from functools import cache
+
+import structlog
+
+from db import endpoint_keys, endpoints, slots
+from domain.endpoints import DeliveryPolicy, EndpointId, HealthPolicy
+from settings import settings
+from tasks import sending
+from tasks.app import database, task, worker_name
+from tasks.delivery import Drain
+from tasks.lane import broker_faults
+
+log = structlog.get_logger(__name__)
+
+KEYS_KEPT = timedelta(days=1)
+"""How long a key that signs no more can still be seen."""
+
+
+@cache
+def policy() -> DeliveryPolicy:
+    """The bounds of delivering, from settings."""
+    chosen = settings()
+    return DeliveryPolicy(
+        lease=chosen.webhook_lease,
+        pace_slack=chosen.webhook_tick,
+        health=HealthPolicy(
+            breaker_after=chosen.webhook_breaker_failures,
+            breaker_pause=chosen.webhook_breaker_pause,
+            breaker_longest=chosen.webhook_breaker_longest,
+            warn_after=chosen.webhook_warn_after,
+            disable_after=chosen.webhook_disable_after,
+        ),
+    )
+
+
+@task("webhook.sweep", soft_limit=None, hard_limit=None)
+def sweep_webhooks() -> int:
+    """One tick: a message for each free slot of each endpoint that has something due."""
+    with database().transaction() as tx:
+        found = slots.dispatch(tx, policy(), apart=settings().webhook_tick / 2)
+    for endpoint in found:
+        publish(endpoint)
+    return len(found)
+
+
+@task("webhook.drain", soft_limit=None, hard_limit=None)
+def drain(endpoint: str) -> int:
+    """Send what is due for this endpoint, through one slot, for a moment."""
+    sending.vault()  # a process without keys takes nothing, and uses up no attempt
+    drained = Drain(
+        db=database(), send=sending.send, policy=policy(), worker=worker_name(), budget=settings().webhook_budget
+    )(EndpointId(endpoint))
+    if drained.again:
+        publish(EndpointId(endpoint))
+    return drained.sent
+
+
+@task("webhook.tidy", soft_limit=None, hard_limit=None)
+def tidy() -> dict[str, int]:
+    """Cancel what waits for deleted endpoints, and forget keys that ended."""
+    with database().transaction() as tx:
+        cancelled = endpoints.cancel_of_deleted(tx)
+        pruned = endpoint_keys.prune(tx, kept=KEYS_KEPT)
+    if cancelled or pruned:
+        log.info("webhook.tidied", cancelled=cancelled, keys=pruned)
+    return {"cancelled": cancelled, "keys": pruned}
+
+
+def publish(endpoint: EndpointId) -> None:
+    """Ask the lane to drain an endpoint.
+
+    Raises:
+        BrokerUnavailable: the broker did not say that it took it. The slot's mark runs out, and a tick asks again.
+    """
+    with broker_faults():
+        drain.apply_async(kwargs={"endpoint": endpoint})
