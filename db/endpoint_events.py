@@ -14,8 +14,8 @@ WITH event AS (
     INSERT INTO events (event_id, type, occurred_at, body) VALUES (:event_id, :type, :at, :body)
 )
 {deliveries_of(
-    "(SELECT) AS fact WHERE p.id <> :about",
-    event_id=":event_id", event_type=":type", at="CAST(:at AS timestamptz)",
+    "(SELECT) AS fact",
+    event_id=":event_id", event_type=":type", at="CAST(:at AS timestamptz)", where="p.id <> :about",
 )}
 """)  # fmt: skip  # noqa: S608 - the parts are constants of this project
 

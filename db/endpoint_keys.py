@@ -1,6 +1,6 @@
 """An endpoint's keys: any number live at once, each sealed, each with its end. All live keys sign."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from sqlalchemy import select, text
@@ -33,7 +33,8 @@ WHERE endpoint_id = :endpoint AND key_id = :key_id
 """)
 
 _PRUNE = text(f"""
-DELETE FROM endpoint_keys AS k WHERE NOT {LIVE} AND coalesce(k.revoked_at, k.expires_at) < now() - CAST(:kept AS interval)
+DELETE FROM endpoint_keys AS k
+WHERE NOT {LIVE} AND coalesce(k.revoked_at, k.expires_at) < now() - CAST(:kept AS interval)
 """)  # noqa: S608 - a constant of this file
 
 
@@ -44,7 +45,7 @@ class SealedKey:
     key_id: str
     scheme: str
     """`v1` or `v1a`."""
-    sealed: bytes
+    sealed: bytes = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)

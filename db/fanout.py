@@ -5,17 +5,16 @@ all of its own. Without endpoints it joins with an empty table.
 """
 
 
-def deliveries_of(source: str, *, event_id: str, event_type: str, at: str) -> str:
-    """SQL: insert the deliveries of the events that `source` (a FROM item, conditions follow as AND …) gives.
+def deliveries_of(source: str, *, event_id: str, event_type: str, at: str, where: str = "true") -> str:
+    """SQL: insert the deliveries of the events that `source`, a FROM item, gives `where` it does.
 
-    `event_id`, `event_type` and `at` are SQL expressions. A paused or disabled endpoint gets its deliveries, which
-    wait; how long it has stood still so far is noted, since that is no part of their age.
+    `event_id`, `event_type` and `at` are SQL expressions; `p` is the endpoint. A paused or disabled endpoint gets its
+    deliveries, which wait; how long it has stood still so far is noted, since that is no part of their age.
     """
-    from_item, _, conditions = source.partition(" WHERE ")
     return f"""
     INSERT INTO deliveries (event_id, endpoint_id, next_attempt_at, created_at, aging_since, still_before)
     SELECT {event_id}, p.id, {at} + coalesce(p.waits[1] * random(), '0'), {at}, {at},
            p.stood_still + coalesce(greatest({at} - p.still_since, '0'), '0')
-    FROM {from_item} CROSS JOIN endpoints AS p
-    WHERE p.state <> 'deleted' AND (p.types IS NULL OR {event_type} = ANY(p.types)){" AND " * bool(conditions)}{conditions}
+    FROM {source} CROSS JOIN endpoints AS p
+    WHERE p.state <> 'deleted' AND (p.types IS NULL OR {event_type} = ANY(p.types)) AND {where}
     """  # noqa: S608 - the parts are constants of this project

@@ -55,7 +55,7 @@ WITH taken AS (
     INSERT INTO events (event_id, hold_id, type, occurred_at, body)
     SELECT event_id, hold_id, type, at, body FROM change WHERE event_id IS NOT NULL
 ), delivery AS (
-    {deliveries_of("change WHERE event_id IS NOT NULL", event_id="event_id", event_type="type", at="now()")}
+    {deliveries_of("change", event_id="event_id", event_type="type", at="now()", where="event_id IS NOT NULL")}
 )
 SELECT array_agg(i.line) FROM incoming_holds AS i LEFT JOIN taken AS t ON t.id = i.id WHERE t.id IS NULL OR i.repeat
 """)  # noqa: S608 - the parts are constants of this project

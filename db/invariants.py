@@ -224,7 +224,8 @@ INVARIANTS: Mapping[str, Invariant] = {
         "each event of a hold has its effect",
         f"""
         SELECT v.hold_id, format('event %s follows from no effect', v.event_id)
-        FROM events AS v LEFT JOIN effects AS e ON {_EVENT_ID} = v.event_id WHERE e.key IS NULL AND v.hold_id IS NOT NULL
+        FROM events AS v LEFT JOIN effects AS e ON {_EVENT_ID} = v.event_id
+        WHERE e.key IS NULL AND v.hold_id IS NOT NULL
         """,
     ),
     "event-id": Invariant(

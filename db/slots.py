@@ -42,7 +42,7 @@ WITH begun AS (
 ), wanting AS MATERIALIZED (
     SELECT p.id, least(due.n, {USABLE}) AS n, {USABLE} AS usable
     FROM endpoints AS p CROSS JOIN LATERAL (
-        SELECT count(*) AS n FROM (SELECT FROM deliveries AS d WHERE {DUE.format(endpoint="p.id")} LIMIT 64) AS some
+        SELECT count(*) AS n FROM (SELECT FROM deliveries AS d WHERE {DUE.format(endpoint="p.id")} LIMIT 64) AS few
     ) AS due
     WHERE EXISTS (SELECT FROM begun) AND {LETS_THROUGH} AND due.n > 0
       AND (p.paced_until IS NULL OR p.paced_until <= now() + CAST(:slack AS interval))

@@ -47,7 +47,7 @@ class Program:
 
 @dataclass(frozen=True)
 class Lane:
-    """A queue and what serves it, so many at once: a slow lane fills nobody else's. On threads: what waits for others."""
+    """A queue and what serves it, so many at once: a slow lane fills nobody else's. Threads: for what waits."""
 
     queue: str
     at_once: int

@@ -1,0 +1,372 @@
+"""Deliveries: written with their event, taken once at a time, settled with the newest token only."""
+
+import threading
+from datetime import timedelta
+
+import pytest
+
+from db import deliveries, endpoints, holds
+from db.deliveries import Nothing, Settled, Taken
+from db.engine import Database
+from domain.endpoints import Overrides, Terms
+from domain.errors import BadInput
+from domain.identity import HoldId
+from domain.webhooks import Answered, Delivered, Failed, FailureKind, RetryPolicy
+from tests.helpers import carrier, terms
+from tests.hooks import BROKEN, OK, TIMEOUT, Hooks, fill_backlog
+
+PLACED = "reservation-placed:h:1"
+
+
+@pytest.fixture
+def hooks(database: Database) -> Hooks:
+    return Hooks(database)
+
+
+def wanted(hooks: Hooks) -> list[tuple[str, str]]:
+    return [tuple(row) for row in hooks.sql("SELECT event_id, endpoint_id FROM deliveries ORDER BY 1, 2")]  # type: ignore[misc]
+
+
+# -- fan-out ---------------------------------------------------------------------------------------------------------
+
+
+def test_an_event_goes_to_every_endpoint_that_wants_its_type_and_is_not_deleted(hooks: Hooks) -> None:
+    hooks.endpoint("all")
+    hooks.endpoint("placed", types=("reservation.placed",))
+    hooks.endpoint("expired", types=("reservation.expired",))
+    for name, change in (("paused", endpoints.pause), ("deleted", endpoints.delete)):
+        hooks.endpoint(name)
+        hooks.call(change, name)
+    hooks.placed("h")
+    assert wanted(hooks) == [(PLACED, "all"), (PLACED, "paused"), (PLACED, "placed")]
+    hooks.confirm("h")
+    assert wanted(hooks) == [
+        ("reservation-confirmed:h:1", "all"), ("reservation-confirmed:h:1", "paused"),
+        (PLACED, "all"), (PLACED, "paused"), (PLACED, "placed"),
+    ]  # fmt: skip
+
+
+def test_each_change_of_a_hold_has_its_delivery_also_in_a_chunk(hooks: Hooks) -> None:
+    hooks.endpoint()
+    references = [hooks.overdue(f"h{n}").reference for n in range(3)]
+    hooks.expire(*references)
+    assert wanted(hooks) == [
+        *((f"reservation-expired:h{n}:1", "ep") for n in range(3)),
+        *((f"reservation-placed:h{n}:1", "ep") for n in range(3)),
+    ]
+
+
+def test_a_change_that_is_rolled_back_leaves_neither_event_nor_delivery(hooks: Hooks) -> None:
+    hooks.endpoint()
+    hooks.sql("ALTER TABLE ledger ADD CONSTRAINT poison CHECK (hold_id <> 'h')")
+    before = hooks.everything()
+    with pytest.raises(Exception, match="poison"):
+        hooks.place("h", amount=5, currency="EUR")
+    assert hooks.everything() == before
+
+
+def test_an_endpoint_hears_of_what_its_transaction_saw(hooks: Hooks, database: Database) -> None:
+    hooks.placed("before")
+    hooks.endpoint()
+    hooks.placed("after")
+    assert wanted(hooks) == [("reservation-placed:after:1", "ep")]
+    with database.transaction() as slow:  # sees the endpoint alive, commits after it was deleted
+        holds.place(slow, HoldId("late"), terms(), carrier("place"))
+        hooks.call(endpoints.delete)
+    assert [hooks.delivery(f"reservation-placed:{h}:1").state for h in ("after", "late")] == ["cancelled", "pending"]
+    with database.transaction() as tx:
+        assert endpoints.cancel_of_deleted(tx) == 1
+    assert hooks.delivery("reservation-placed:late:1").state == "cancelled"
+
+
+def test_the_first_attempt_is_due_at_once_unless_the_endpoint_waits_first(hooks: Hooks) -> None:
+    hooks.endpoint("now")
+    hooks.endpoint("later", overrides=Overrides(waits=(timedelta(hours=2),)))
+    hooks.placed("h")
+    assert hooks.delivery(name="now").next_attempt_at == hooks.delivery(name="now").created_at
+    wait = hooks.delivery(name="later").next_attempt_at - hooks.delivery(name="later").created_at
+    assert timedelta(0) < wait < timedelta(hours=2)
+
+
+# -- take ------------------------------------------------------------------------------------------------------------
+
+
+def test_taking_counts_the_attempt_and_puts_it_on_record_before_anything_is_sent(hooks: Hooks) -> None:
+    hooks.endpoint()
+    hooks.placed("h")
+    taken = hooks.taken(hooks.held())
+    assert (taken.event_id, taken.number, taken.spared, taken.trigger) == (PLACED, 1, 0, "auto")
+    assert (taken.url, taken.policy) == ("https://ep.example.com/", RetryPolicy())
+    assert [(key.key_id, key.scheme, key.sealed) for key in taken.keys] == [("key-ep", "v1", b"sealed")]
+    assert taken.body == hooks.sql("SELECT body FROM events")[0][0]
+    [attempt] = hooks.attempts()
+    assert (attempt.number, attempt.trigger, attempt.worker, attempt.key_ids) == (1, "auto", "worker@test", ["key-ep"])
+    assert (attempt.duration, attempt.status, attempt.failure) == (None, None, None)
+    assert hooks.delivery().attempts == 1
+    [(lease,)] = hooks.sql("SELECT lease_until - now() FROM deliveries")
+    assert timedelta(seconds=29) < lease <= timedelta(seconds=30)
+
+
+def test_ten_workers_that_drain_one_row_make_one_request(hooks: Hooks) -> None:
+    hooks.endpoint(slots=10)
+    hooks.placed("h")
+    slots = [hooks.held() for _ in range(10)]
+    barrier = threading.Barrier(10)
+    found: list[Taken | Nothing] = []
+
+    def work(number: int) -> None:
+        barrier.wait()
+        found.append(hooks.take(slots[number]))
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(10)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(isinstance(one, Taken) for one in found) == [False] * 9 + [True]
+    assert hooks.delivery().attempts == 1
+    assert len(hooks.attempts()) == 1
+
+
+def test_the_oldest_due_goes_first_and_what_is_not_due_waits(hooks: Hooks) -> None:
+    hooks.endpoint()
+    for hold in ("late", "early", "later"):
+        hooks.placed(hold)
+    hooks.sql("UPDATE deliveries SET next_attempt_at = now() - interval '2 s' WHERE event_id LIKE '%:early:%'")
+    hooks.sql("UPDATE deliveries SET next_attempt_at = now() + interval '2 s' WHERE event_id LIKE '%:later:%'")
+    slot = hooks.held()
+    assert hooks.taken(slot).event_id == "reservation-placed:early:1"
+    assert hooks.taken(slot).event_id == "reservation-placed:late:1"
+    assert hooks.take(slot) is Nothing.DUE
+
+
+def test_a_lost_lease_is_taken_again_with_the_next_number(hooks: Hooks) -> None:
+    hooks.endpoint()
+    hooks.placed("h")
+    first = hooks.taken(hooks.held())
+    assert hooks.take(hooks.held()) is Nothing.DUE
+    hooks.lose_lease()
+    second = hooks.taken(hooks.held())
+    assert (first.number, second.number, second.event_id, second.body) == (1, 2, first.event_id, first.body)
+
+
+def test_a_worker_that_lost_its_slot_takes_nothing(hooks: Hooks) -> None:
+    hooks.endpoint(slots=1)
+    hooks.placed("h")
+    lost = hooks.held()
+    hooks.lose_lease()
+    hooks.held()
+    before = hooks.everything()
+    assert hooks.take(lost) is Nothing.DUE
+    assert hooks.everything() == before
+
+
+def test_the_attempt_cap_holds_even_if_no_answer_is_ever_recorded(hooks: Hooks) -> None:
+    hooks.endpoint(overrides=Overrides(max_attempts=3))
+    hooks.placed("h")
+    for number in (1, 2, 3):
+        assert hooks.taken(hooks.held()).number == number
+        hooks.lose_lease()
+    assert hooks.take(hooks.held()) is Nothing.DUE
+    assert (hooks.delivery().state, hooks.delivery().attempts, len(hooks.attempts())) == ("dead", 3, 3)
+    assert hooks.sql("SELECT key, kind, reference, error, attempts FROM dead_letters") == [
+        (
+            f"delivery:{PLACED}:ep", "delivery", {"event_id": PLACED, "endpoint_id": "ep"}, "attempts used up", 3,
+        )
+    ]  # fmt: skip
+
+
+def test_a_delivery_past_its_age_is_never_sent_and_the_one_behind_it_is(hooks: Hooks) -> None:
+    hooks.endpoint(overrides=Overrides(max_age=timedelta(hours=1)))
+    hooks.placed("old")
+    hooks.sql("UPDATE deliveries SET aging_since = now() - interval '3601 s', next_attempt_at = now() - interval '1 h'")
+    hooks.placed("new")
+    assert hooks.taken(hooks.held()).event_id == "reservation-placed:new:1"
+    assert (hooks.delivery("reservation-placed:old:1").state, hooks.attempts("reservation-placed:old:1")) == (
+        "dead",
+        [],
+    )
+    assert hooks.sql("SELECT error FROM dead_letters") == [("too old",)]
+
+
+@pytest.mark.parametrize("stop", [endpoints.pause, lambda tx, name: endpoints.disable(tx, name, "by hand")])
+def test_a_stopped_endpoint_sends_nothing_and_its_age_stands_still(hooks: Hooks, stop: object) -> None:
+    hooks.endpoint(overrides=Overrides(max_age=timedelta(hours=1)))
+    hooks.placed("h")
+    slot = hooks.held()
+    hooks.call(stop)
+    assert (hooks.take(slot), hooks.slot(), hooks.dispatch()) == (Nothing.DUE, None, [])
+    hooks.placed("meanwhile")
+    hooks.age_endpoint(timedelta(hours=50))
+    hooks.sql("UPDATE deliveries SET aging_since = aging_since - interval '50 h' WHERE event_id LIKE '%:h:1'")
+    hooks.sql("""UPDATE deliveries SET aging_since = aging_since - interval '20 h',
+                                       still_before = still_before + interval '30 h'
+                 WHERE event_id LIKE '%:meanwhile:%'""")
+    hooks.call(endpoints.enable)
+    hooks.leave(slot)
+    slot = hooks.held()
+    for taken in (hooks.taken(slot), hooks.taken(slot)):
+        assert timedelta(0) <= taken.age < timedelta(minutes=1)
+
+
+def test_pausing_twice_and_resuming_adds_up_what_it_stood_still(hooks: Hooks) -> None:
+    hooks.endpoint()
+    for hours in (3, 4):
+        hooks.call(endpoints.pause)
+        hooks.age_endpoint(timedelta(hours=hours))
+        hooks.call(endpoints.pause)
+        hooks.call(endpoints.resume)
+        hooks.call(endpoints.resume)
+    [(stood, since)] = hooks.sql("SELECT stood_still, still_since FROM endpoints")
+    assert (round(stood / timedelta(hours=1), 2), since) == (7.0, None)
+
+
+# -- settle ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_success_is_final_and_its_answer_on_record(hooks: Hooks) -> None:
+    hooks.endpoint()
+    hooks.placed("h")
+    hooks.attempt(OK)
+    [attempt] = hooks.attempts()
+    assert (attempt.status, attempt.failure, attempt.detail, attempt.peer) == (200, None, "thanks", "192.0.2.1:443")
+    assert attempt.duration == timedelta(milliseconds=20)
+    assert hooks.delivery().state == "delivered"
+    assert hooks.delivery().settled_at is not None
+    assert hooks.take(hooks.held()) is Nothing.DUE
+
+
+def test_a_failure_waits_in_a_column_and_is_tried_again(hooks: Hooks) -> None:
+    hooks.endpoint()
+    hooks.placed("h")
+    hooks.attempt(TIMEOUT)
+    [attempt] = hooks.attempts()
+    assert (attempt.status, attempt.failure, attempt.detail) == (None, "timeout", TIMEOUT.detail)
+    [(wait, state)] = hooks.sql("SELECT next_attempt_at - now(), state FROM deliveries")
+    assert timedelta(0) < wait <= timedelta(seconds=5)
+    assert state == "pending"
+    hooks.make_due()
+    assert hooks.attempt(OK).number == 2
+    assert [attempt.status for attempt in hooks.attempts()] == [None, 200]
+
+
+def test_a_receiver_that_asks_for_time_gets_it(hooks: Hooks) -> None:
+    hooks.endpoint()
+    hooks.placed("h")
+    hooks.attempt(Answered(503, "", timedelta(minutes=20), "peer"))
+    [(wait,)] = hooks.sql("SELECT next_attempt_at - now() FROM deliveries")
+    assert timedelta(minutes=19, seconds=59) < wait <= timedelta(minutes=20)
+
+
+def test_the_last_attempt_that_fails_leaves_a_dead_letter(hooks: Hooks) -> None:
+    hooks.endpoint(overrides=Overrides(max_attempts=2))
+    hooks.placed("h")
+    for _ in range(2):
+        hooks.attempt(BROKEN)
+        hooks.make_due()
+    assert hooks.delivery().state == "dead"
+    assert hooks.sql("SELECT key, error, attempts FROM dead_letters") == [
+        (f"delivery:{PLACED}:ep", "attempts used up", 2)
+    ]
+
+
+def test_a_fault_of_ours_uses_up_no_attempt_of_the_receiver(hooks: Hooks) -> None:
+    hooks.endpoint(overrides=Overrides(max_attempts=1))
+    hooks.placed("h")
+    for _ in range(3):
+        hooks.attempt(Failed(FailureKind.OURS, "no sockets left", None, sent=False))
+        hooks.make_due()
+    assert (hooks.delivery().state, hooks.delivery().attempts, hooks.delivery().spared) == ("pending", 3, 3)
+    assert hooks.see().failures == 0
+    assert hooks.attempt(OK).number == 4
+    assert hooks.delivery().state == "delivered"
+
+
+def test_a_worker_that_lost_its_lease_cannot_settle(hooks: Hooks) -> None:
+    hooks.endpoint()
+    hooks.placed("h")
+    slow = hooks.taken(hooks.held())
+    hooks.lose_lease()
+    fast = hooks.taken(hooks.held())
+    assert hooks.settle(slow, BROKEN) is Settled.LOST
+    [(token, state)] = hooks.sql("SELECT lease_token, state FROM deliveries")
+    assert (token, state, hooks.see().failures) == (fast.token, "pending", 0)
+    assert [attempt.status for attempt in hooks.attempts()] == [500, None]
+    assert hooks.settle(fast, OK) is Settled.DONE
+    assert hooks.settle(fast, BROKEN) is Settled.LOST
+    assert (hooks.delivery().state, hooks.attempts()[1].status) == ("delivered", 200)
+
+
+def test_a_delivery_settled_without_its_record_stays_settled(hooks: Hooks, database: Database) -> None:
+    hooks.endpoint()
+    hooks.placed("h")
+    taken = hooks.taken(hooks.held())
+    with database.transaction() as tx:
+        done = deliveries.settle(tx, taken, OK, Delivered(), hooks.policy, took=timedelta(0), record=False)
+    assert (done, hooks.delivery().state, hooks.attempts()[0].duration) == (Settled.DONE, "delivered", None)
+
+
+def test_a_410_disables_the_endpoint_and_pauses_its_deliveries(hooks: Hooks) -> None:
+    hooks.endpoint()
+    hooks.endpoint("other", types=("endpoint.disabled",))
+    hooks.placed("h")
+    hooks.placed("second")
+    hooks.attempt(Answered(410, "", None, "peer"))
+    assert (hooks.see().state.value, hooks.see().reason) == ("disabled", "the receiver answered 410 Gone")
+    assert [hooks.delivery(f"reservation-placed:{h}:1").state for h in ("h", "second")] == ["pending", "pending"]
+    assert hooks.slot() is None
+    [(event, endpoint)] = hooks.sql("SELECT event_id, endpoint_id FROM deliveries WHERE event_id LIKE 'endpoint%'")
+    assert (event.split(":")[:2], endpoint) == (["endpoint-disabled", "ep"], "other")
+    hooks.call(endpoints.enable)
+    hooks.make_due()
+    hooks.attempt(OK)
+    hooks.attempt(OK)
+    assert hooks.count("deliveries", "state = 'delivered' AND endpoint_id = 'ep'") == 2
+
+
+# -- bounds shared by all workers ------------------------------------------------------------------------------------
+
+
+def test_an_endpoint_never_has_more_requests_under_way_than_slots(hooks: Hooks) -> None:
+    hooks.endpoint(slots=3)
+    fill_backlog(hooks, 20)
+    barrier = threading.Barrier(10)
+    held: list[object] = []
+
+    def work() -> None:
+        barrier.wait()
+        held.append(hooks.slot())
+
+    threads = [threading.Thread(target=work) for _ in range(10)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sum(slot is not None for slot in held) <= 3
+    while (slot := hooks.slot()) is not None:  # a slot that was locked when it was looked at is still there
+        held.append(slot)
+    assert sum(slot is not None for slot in held) == 3
+
+
+def test_a_rate_is_shared_by_all_workers(hooks: Hooks) -> None:
+    hooks.endpoint(rate=2.0)
+    fill_backlog(hooks, 20)
+    slots = [hooks.held() for _ in range(4)]
+    assert isinstance(hooks.take(slots[0]), Taken)
+    before = hooks.sql("SELECT event_id, attempts FROM deliveries ORDER BY 1")
+    assert [hooks.take(slot) for slot in slots[1:]] == [Nothing.PACED] * 3
+    assert hooks.sql("SELECT event_id, attempts FROM deliveries ORDER BY 1") == before
+    [(wait,)] = hooks.sql("SELECT paced_until - now() FROM endpoints")
+    assert timedelta(milliseconds=400) < wait <= timedelta(milliseconds=500)
+    hooks.sql("UPDATE endpoints SET paced_until = now() + interval '200 ms'")  # less than a tick away
+    assert isinstance(hooks.take(slots[1]), Taken)
+    assert hooks.take(slots[2]) is Nothing.PACED
+
+
+def test_bounds_that_make_no_sense_are_refused() -> None:
+    with pytest.raises(BadInput, match="slots: must lie between 1 and 64"):
+        Terms(url="https://x.example/", slots=0)
+    with pytest.raises(BadInput, match=r"rate: must lie between 0\.001 and 10000 a second"):
+        Terms(url="https://x.example/", rate=0.0)
+    with pytest.raises(BadInput, match="attempts: must lie between 1 and 100"):
+        Terms(url="https://x.example/", overrides=Overrides(max_attempts=0))
