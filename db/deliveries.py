@@ -80,7 +80,8 @@ WITH held AS MATERIALIZED (
     SELECT t.event_id, :endpoint, t.number, t.trigger, clock_timestamp(), k.key_ids, :worker
     FROM taken AS t CROSS JOIN keys AS k
 )
-SELECT j.*, t.number, t.lease_token, clock_timestamp() AS at, k.*
+SELECT j.event_id, j.spent, j.attempts, j.spared, j.trigger, j.age, j.type, j.body, j.url, j.waits, j.max_attempts,
+       j.max_age, j.client_errors_final, t.number, t.lease_token, clock_timestamp() AS at, k.*
 FROM judged AS j CROSS JOIN keys AS k LEFT JOIN taken AS t ON true
 """)  # noqa: S608 - the parts are constants of this project
 
@@ -212,6 +213,7 @@ def settle(
     Only with the newest token: a worker that lost its lease changes the record of its own attempt and nothing else.
     `record` False leaves out that record: for when it cannot be written, since what was delivered stays delivered.
     """
+    by_index(tx)
     statement = _SETTLE_IF_TOKEN_IS_NEWEST_AND_RECORD_THE_ANSWER if record else _SETTLE_IF_TOKEN_IS_NEWEST
     next_step = verdict.then if isinstance(verdict, EndpointGone) else verdict
     where = {

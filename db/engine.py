@@ -5,12 +5,18 @@ from contextlib import contextmanager
 from datetime import timedelta
 
 from sqlalchemy import Connection, Engine, create_engine, make_url, text
+from sqlalchemy.exc import DBAPIError
 
 Tx = Connection
 """A transaction: what every function of this package takes first."""
 
 
 _BY_INDEX = text("SELECT set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true)")
+
+_SESSION_BY_INDEX = text("SET enable_seqscan = off; SET enable_bitmapscan = off")
+_SESSION_AS_BEFORE = text("RESET enable_seqscan; RESET enable_bitmapscan")
+_SESSION = "holdfast session"
+"""Stands in the `info` of a connection whose plans all go by index."""
 
 
 def by_index(tx: Tx) -> None:
@@ -20,7 +26,31 @@ def by_index(tx: Tx) -> None:
     their deadline, but not that nearly all of these are closed or set aside, and that changes by the minute: now and
     then it would read the whole table to find none, or all that is overdue to count a window of it.
     """
-    tx.execute(_BY_INDEX)
+    if not tx.info.get(_SESSION):
+        tx.execute(_BY_INDEX)
+
+
+class Session:
+    """A connection that is kept between its transactions; nothing is open there meanwhile."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    @contextmanager
+    def transaction(self) -> Iterator[Tx]:
+        """Commit at the end, roll back on any exception."""
+        with self._connection.begin():
+            yield self._connection
+
+
+def _as_before(connection: Connection) -> None:
+    """Take back what a session set; a connection that is lost goes with it."""
+    try:
+        connection.info.pop(_SESSION, None)
+        with connection.begin():
+            connection.execute(_SESSION_AS_BEFORE)
+    except DBAPIError:
+        connection.invalidate()
 
 
 class Database:
@@ -53,6 +83,21 @@ class Database:
         """Commit at the end, roll back on any exception."""
         with self.engine.begin() as tx:
             yield tx
+
+    @contextmanager
+    def session(self) -> Iterator["Session"]:
+        """One connection for many small transactions: to take one and see that it still works costs as much as they do.
+
+        Plans are as `by_index` says.
+        """
+        with self.engine.connect() as connection:
+            with connection.begin():
+                connection.execute(_SESSION_BY_INDEX)
+            connection.info[_SESSION] = True
+            try:
+                yield Session(connection)
+            finally:
+                _as_before(connection)
 
     def close(self) -> None:
         """Close what is idle; a process calls it before it ends or forks."""

@@ -47,8 +47,8 @@ def task(
     )
 
 
-CONNECTIONS = 16
-"""Connections of one process, at most, made as needed: each thread of the webhook lane uses one now and then."""
+CONNECTIONS = 32
+"""Connections of one process, at most, made as needed: a webhook thread has one, and for a fault another."""
 
 
 @cache

@@ -12,7 +12,7 @@ from sqlalchemy.exc import DBAPIError
 
 from db import deliveries, slots
 from db.deliveries import Nothing, Settled, Taken
-from db.engine import Database, Tx
+from db.engine import Database, Session, Tx
 from db.slots import Slot
 from domain.endpoints import DeliveryPolicy, EndpointId
 from domain.webhooks import Result, Verdict, judge
@@ -56,15 +56,16 @@ class Drain:
         again. A large backlog gives its thread back after `budget`, so that it shares the workers with others.
         """
         until = self.clock() + self.budget.total_seconds()
-        with self.db.transaction() as tx:
-            slot = slots.take(tx, endpoint, self.policy)
-            if slot is None:
-                return Drained()
-            turn = _Turn(self, slot, until)
-            next_one = turn.go_on(tx)
-        while not isinstance(next_one, Drained):
-            next_one = turn.settle_and_go_on(next_one, *self._timed(next_one))
-        return next_one
+        with self.db.session() as session:
+            with session.transaction() as tx:
+                slot = slots.take(tx, endpoint, self.policy)
+                if slot is None:
+                    return Drained()
+                turn = _Turn(self, session, slot, until)
+                next_one = turn.go_on(tx)
+            while not isinstance(next_one, Drained):
+                next_one = turn.settle_and_go_on(next_one, *self._timed(next_one))
+            return next_one
 
     def _timed(self, taken: Taken) -> tuple[Result, timedelta]:
         began = self.clock()
@@ -75,22 +76,22 @@ class Drain:
 class _Turn:
     """A slot, until a moment of the drain's clock."""
 
-    def __init__(self, drain: Drain, slot: Slot, until: float) -> None:
-        self._drain, self._slot, self._until = drain, slot, until
+    def __init__(self, drain: Drain, session: Session, slot: Slot, until: float) -> None:
+        self._drain, self._session, self._slot, self._until = drain, session, slot, until
         self._sent = 0
 
     def settle_and_go_on(self, taken: Taken, result: Result, took: timedelta) -> Taken | Drained:
         """One commit a delivery. If that fails, what came of this one is settled alone, without its record."""
         self._sent += 1
-        db, policy = self._drain.db, self._drain.policy
+        policy = self._drain.policy
         verdict = judge(result, taken.made(took), taken.policy, random=_random)
         try:
-            with db.transaction() as tx:
+            with self._session.transaction() as tx:
                 settled = deliveries.settle(tx, taken, result, verdict, policy, took=took)
                 next_one = self.go_on(tx)
         except DBAPIError as error:
             log.warning("delivery.unrecorded", event_id=taken.event_id, error=str(error.orig).partition("\n")[0])
-            with db.transaction() as tx:
+            with self._drain.db.transaction() as tx:
                 settled = deliveries.settle(tx, taken, result, verdict, policy, took=took, record=False)
                 slots.leave(tx, self._slot, policy)
             next_one = Drained(self._sent)

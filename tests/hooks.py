@@ -45,6 +45,10 @@ class Hooks(Desk):
         assert found is not None
         return found
 
+    def rows(self, statement: str, **values: Any) -> list[tuple[Any, ...]]:
+        """Rows of one statement, to be taken apart."""
+        return [tuple(row) for row in self.sql(statement, **values)]
+
     def call(self, function: Any, name: str = "ep", *args: Any, **kwargs: Any) -> Any:
         """One of the functions of an endpoint, in a transaction of its own."""
         with self.database.transaction() as tx:

@@ -24,7 +24,7 @@ def hooks(database: Database) -> Hooks:
 
 
 def wanted(hooks: Hooks) -> list[tuple[str, str]]:
-    return [tuple(row) for row in hooks.sql("SELECT event_id, endpoint_id FROM deliveries ORDER BY 1, 2")]  # type: ignore[misc]
+    return hooks.rows("SELECT event_id, endpoint_id FROM deliveries ORDER BY 1, 2")
 
 
 # -- fan-out ---------------------------------------------------------------------------------------------------------
@@ -217,7 +217,7 @@ def test_pausing_twice_and_resuming_adds_up_what_it_stood_still(hooks: Hooks) ->
         hooks.call(endpoints.pause)
         hooks.call(endpoints.resume)
         hooks.call(endpoints.resume)
-    [(stood, since)] = hooks.sql("SELECT stood_still, still_since FROM endpoints")
+    [(stood, since)] = hooks.rows("SELECT stood_still, still_since FROM endpoints")
     assert (round(stood / timedelta(hours=1), 2), since) == (7.0, None)
 
 
@@ -242,7 +242,7 @@ def test_a_failure_waits_in_a_column_and_is_tried_again(hooks: Hooks) -> None:
     hooks.attempt(TIMEOUT)
     [attempt] = hooks.attempts()
     assert (attempt.status, attempt.failure, attempt.detail) == (None, "timeout", TIMEOUT.detail)
-    [(wait, state)] = hooks.sql("SELECT next_attempt_at - now(), state FROM deliveries")
+    [(wait, state)] = hooks.rows("SELECT next_attempt_at - now(), state FROM deliveries")
     assert timedelta(0) < wait <= timedelta(seconds=5)
     assert state == "pending"
     hooks.make_due()
@@ -289,7 +289,7 @@ def test_a_worker_that_lost_its_lease_cannot_settle(hooks: Hooks) -> None:
     hooks.lose_lease()
     fast = hooks.taken(hooks.held())
     assert hooks.settle(slow, BROKEN) is Settled.LOST
-    [(token, state)] = hooks.sql("SELECT lease_token, state FROM deliveries")
+    [(token, state)] = hooks.rows("SELECT lease_token, state FROM deliveries")
     assert (token, state, hooks.see().failures) == (fast.token, "pending", 0)
     assert [attempt.status for attempt in hooks.attempts()] == [500, None]
     assert hooks.settle(fast, OK) is Settled.DONE
@@ -315,7 +315,7 @@ def test_a_410_disables_the_endpoint_and_pauses_its_deliveries(hooks: Hooks) -> 
     assert (hooks.see().state.value, hooks.see().reason) == ("disabled", "the receiver answered 410 Gone")
     assert [hooks.delivery(f"reservation-placed:{h}:1").state for h in ("h", "second")] == ["pending", "pending"]
     assert hooks.slot() is None
-    [(event, endpoint)] = hooks.sql("SELECT event_id, endpoint_id FROM deliveries WHERE event_id LIKE 'endpoint%'")
+    [(event, endpoint)] = hooks.rows("SELECT event_id, endpoint_id FROM deliveries WHERE event_id LIKE 'endpoint%'")
     assert (event.split(":")[:2], endpoint) == (["endpoint-disabled", "ep"], "other")
     hooks.call(endpoints.enable)
     hooks.make_due()

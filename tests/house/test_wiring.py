@@ -12,7 +12,7 @@ import celeryconfig
 from beat_schedule import TICKS_EXPIRE_AFTER, TIMETABLE
 from cli.local.programs import LANES
 from settings import ROOT, InvalidSetting, Settings, settings
-from tasks.app import app, task
+from tasks.app import CONNECTIONS, app, task
 
 app.loader.import_default_modules()
 OURS: dict[str, Any] = {name: found for name, found in app.tasks.items() if not name.startswith("celery.")}
@@ -40,8 +40,24 @@ def test_every_lease_outlives_the_longest_task_under_it() -> None:
     assert expire.soft_time_limit < expire.time_limit < settings().claim_lease.total_seconds()
     assert settings().claim_lease < settings().visibility_timeout
     assert celeryconfig.broker_transport_options["visibility_timeout"] == settings().visibility_timeout.total_seconds()
-    for found in OURS.values():
-        assert found.time_limit < settings().visibility_timeout.total_seconds()
+    for name, found in OURS.items():
+        if not name.startswith("webhook."):
+            assert found.time_limit < settings().visibility_timeout.total_seconds()
+
+
+def test_only_the_lane_on_threads_has_no_limits_and_its_own_bound_is_under_the_leases() -> None:
+    [lane] = [lane for lane in LANES if lane.pool == "threads"]
+    unlimited = {name for name, found in OURS.items() if found.time_limit is None}
+    assert unlimited == {"webhook.sweep", "webhook.drain", "webhook.tidy"}
+    for name in unlimited:
+        assert app.amqp.router.route({}, name)["queue"].name == settings().queue_prefix + lane.queue
+    longest = settings().webhook_budget + settings().webhook_deadline
+    assert settings().webhook_deadline < settings().webhook_lease
+    assert longest < settings().visibility_timeout
+
+
+def test_each_thread_of_a_lane_may_have_a_connection() -> None:
+    assert all(lane.at_once <= CONNECTIONS for lane in LANES)
 
 
 def test_every_task_acknowledges_late_and_keeps_no_result() -> None:
@@ -68,6 +84,16 @@ def test_a_task_option_that_is_not_one_of_ours_is_an_error() -> None:
             "HOLDFAST_CLAIM_LEASE",
             "25s",
             "HOLDFAST_EXPIRY_HARD_LIMIT (30s) must be shorter than HOLDFAST_CLAIM_LEASE (25s)",
+        ),
+        (
+            "HOLDFAST_WEBHOOK_LEASE",
+            "15s",
+            "HOLDFAST_WEBHOOK_DEADLINE (15s) must be shorter than HOLDFAST_WEBHOOK_LEASE (15s)",
+        ),
+        (
+            "HOLDFAST_WEBHOOK_WARN_AFTER",
+            "6d",
+            "HOLDFAST_WEBHOOK_WARN_AFTER (518400s) must be shorter than HOLDFAST_WEBHOOK_DISABLE_AFTER (432000s)",
         ),
         ("HOLDFAST_DATABASE_URL", "mysql://me:secret@x", "HOLDFAST_DATABASE_URL must begin with postgresql://"),
     ],

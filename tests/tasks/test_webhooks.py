@@ -59,7 +59,7 @@ def drain(hooks: Hooks, send: Receiver, **changes: Any) -> Drained:
 
 
 def states(hooks: Hooks) -> list[tuple[str, int]]:
-    return [(row[0], row[1]) for row in hooks.sql("SELECT state, count(*) FROM deliveries GROUP BY 1 ORDER BY 1")]
+    return hooks.rows("SELECT state, count(*) FROM deliveries GROUP BY 1 ORDER BY 1")
 
 
 def in_threads(work: Iterable[Callable[[], object]]) -> None:

@@ -1,0 +1,89 @@
+"""Plans with a hundred thousand deliveries: what runs before each request reads a few pages, by its index."""
+
+import time
+from collections.abc import Iterator
+
+import psycopg
+import pytest
+from sqlalchemy import text
+
+from cli.local.engines import Postgres
+from db.engine import Database
+from tests.conftest import libpq
+from tests.db.test_plans import explained, indexes
+from tests.hooks import OK, Hooks, fill_backlog
+
+_GROWING = {"deliveries", "attempts", "events", "dead_letters", "holds"}
+
+
+@pytest.fixture(scope="module")
+def full(postgres: Postgres, template: str) -> Iterator[Hooks]:
+    """100,000 delivered and 100,000 due deliveries of one endpoint, 200 idle endpoints, ten due of another."""
+    with psycopg.connect(libpq(postgres.url), autocommit=True) as admin:
+        admin.execute(f"CREATE DATABASE holdfast_outbox TEMPLATE {template} STRATEGY file_copy")
+        database = Database(postgres.database("holdfast_outbox"))
+        hooks = Hooks(database)
+        for n in range(200):
+            hooks.endpoint(f"idle-{n}")
+        hooks.endpoint("big")
+        hooks.endpoint("small")
+        fill_backlog(hooks, 100_000, "big", "old")
+        hooks.sql("UPDATE deliveries SET state = 'delivered', settled_at = now()")
+        fill_backlog(hooks, 100_000, "big", "new")
+        fill_backlog(hooks, 10, "small", "few")
+        with database.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+            connection.execute(text("VACUUM ANALYZE"))
+        yield hooks
+        database.close()
+        admin.execute("DROP DATABASE holdfast_outbox WITH (FORCE)")
+
+
+def whole_tables(seen: list[dict[str, object]]) -> set[object]:
+    return {node["Relation Name"] for node in seen if node["Node Type"] == "Seq Scan"} & _GROWING
+
+
+def test_a_tick_reads_deliveries_by_the_due_index_alone(full: Hooks) -> None:
+    with explained(full.database) as seen:
+        assert sorted(full.dispatch()) == ["big"] * 4 + ["small"] * 4
+    assert "deliveries_due" in indexes(seen)
+    assert whole_tables(seen) == set()
+    full.sql("UPDATE endpoint_slots SET dispatched_until = NULL")
+
+
+def test_taking_and_settling_touch_rows_by_their_keys(full: Hooks) -> None:
+    slot = full.held("small")
+    with explained(full.database) as seen:
+        taken = full.taken(slot)
+        full.settle(taken, OK)
+    assert {"deliveries_due", "deliveries_pkey", "events_pkey", "attempts_pkey"} <= indexes(seen)
+    assert whole_tables(seen) == set()
+    full.leave(slot)
+
+
+def test_a_backlog_of_a_hundred_thousand_costs_another_endpoint_nothing(full: Hooks) -> None:
+    """The ten of one endpoint are taken and settled while the other's rows are locked, every one of them."""
+    with full.database.transaction() as other:
+        other.execute(text("SELECT FROM deliveries WHERE endpoint_id = 'big' FOR UPDATE"))
+        slot = full.held("small")
+        left = full.count("deliveries", "endpoint_id = 'small' AND state = 'pending'")
+        with explained(full.database, analyze=True) as seen:
+            full.dispatch()
+            for _ in range(left):
+                full.settle(full.taken(slot), OK)
+        full.leave(slot)
+    assert full.count("deliveries", "endpoint_id = 'small' AND state = 'pending'") == 0
+    scans = [node for node in seen if node.get("Relation Name") == "deliveries"]
+    assert all(node["Actual Rows"] <= 64 for node in scans)
+
+
+def test_an_idle_tick_is_cheap(full: Hooks) -> None:
+    """With everything of the large backlog leased elsewhere in time: no slot is asked for, and few pages are read."""
+    full.sql("UPDATE endpoints SET state = 'paused', still_since = now() WHERE id IN ('big', 'small')")
+    assert full.dispatch() == []
+    times = []
+    for _ in range(20):
+        began = time.perf_counter()
+        full.dispatch()
+        times.append(time.perf_counter() - began)
+    full.sql("UPDATE endpoints SET state = 'enabled', still_since = NULL WHERE id IN ('big', 'small')")
+    assert sorted(times)[10] < 0.02
