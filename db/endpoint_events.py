@@ -5,13 +5,14 @@ from datetime import datetime
 from sqlalchemy import func, select, text
 
 from db.engine import Tx
-from db.fanout import deliveries_of
+from db.fanout import audience_of, deliveries_of
 from domain.endpoints import EndpointId, Told, endpoint_event, trial_event
 from domain.identity import EventId
 
 _WRITE_FOR_THE_OTHERS = text(f"""
 WITH event AS (
-    INSERT INTO events (event_id, type, occurred_at, body) VALUES (:event_id, :type, :at, :body)
+    INSERT INTO events (event_id, type, occurred_at, body, audience)
+    VALUES (:event_id, :type, :at, :body, {audience_of(":type", where="p.id <> :about")})
 )
 {deliveries_of(
     "(SELECT) AS fact",
@@ -21,7 +22,7 @@ WITH event AS (
 
 _WRITE_FOR_THE_ONE = text("""
 WITH event AS (
-    INSERT INTO events (event_id, type, occurred_at, body) VALUES (:event_id, :type, :at, :body)
+    INSERT INTO events (event_id, type, occurred_at, body, audience) VALUES (:event_id, :type, :at, :body, 1)
 )
 INSERT INTO deliveries (event_id, endpoint_id, trigger, next_attempt_at, created_at, aging_since, still_before)
 SELECT :event_id, p.id, 'test', at, at, at, p.stood_still + coalesce(at - p.still_since, '0')

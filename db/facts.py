@@ -7,7 +7,7 @@ from sqlalchemy import text
 
 from db.columns import lines, texts
 from db.engine import Tx
-from db.fanout import deliveries_of
+from db.fanout import audience_of, deliveries_of
 from domain.changes import Change, Kind, effect_key, event_of, ledger_side
 from domain.instants import unix
 
@@ -27,8 +27,8 @@ WITH change AS (
 ), delivery AS (
     {deliveries_of("change", event_id="event_id", event_type=":type", at="CAST(:at AS timestamptz)")}
 )
-INSERT INTO events (event_id, hold_id, type, occurred_at, body)
-SELECT event_id, hold_id, :type, :at, convert_to(body, 'UTF8') FROM change
+INSERT INTO events (event_id, hold_id, type, occurred_at, body, audience)
+SELECT event_id, hold_id, :type, :at, convert_to(body, 'UTF8'), {audience_of(":type")} FROM change
 """)  # noqa: S608 - the parts are constants of this project
 
 

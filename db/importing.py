@@ -11,7 +11,7 @@ from pydantic_core import to_json
 from sqlalchemy import Row, text
 
 from db.engine import Tx
-from db.fanout import deliveries_of
+from db.fanout import audience_of, deliveries_of
 from domain.changes import Change, effect_key, event_of, ledger_side
 from domain.errors import BadInput
 from domain.identity import cohort
@@ -52,8 +52,8 @@ WITH taken AS (
     SELECT hold_id, side, CASE side WHEN 'open' THEN amount ELSE -amount END, currency, kind, at
     FROM change WHERE amount IS NOT NULL AND side IS NOT NULL
 ), event AS (
-    INSERT INTO events (event_id, hold_id, type, occurred_at, body)
-    SELECT event_id, hold_id, type, at, body FROM change WHERE event_id IS NOT NULL
+    INSERT INTO events (event_id, hold_id, type, occurred_at, body, audience)
+    SELECT event_id, hold_id, type, at, body, {audience_of("type")} FROM change WHERE event_id IS NOT NULL
 ), delivery AS (
     {deliveries_of("change", event_id="event_id", event_type="type", at="now()", where="event_id IS NOT NULL")}
 )

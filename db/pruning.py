@@ -39,7 +39,19 @@ _VERSION_PLACED_AT = text("SELECT hold_id, version FROM effects WHERE key = ANY(
 
 _DELETE_EFFECTS = text("DELETE FROM effects WHERE key = ANY(CAST(:keys AS text[]))")
 
-_DELETE_EVENTS = text("DELETE FROM events WHERE event_id = ANY(CAST(:ids AS text[]))")
+# An event that somebody still waits for, or may replay, stays with its deliveries and attempts when its hold goes.
+_DELETE_EVENTS = text("""
+WITH gone AS (
+    DELETE FROM events AS e WHERE e.event_id = ANY(CAST(:ids AS text[])) AND NOT EXISTS (
+        SELECT FROM deliveries AS d WHERE d.event_id = e.event_id AND d.state IN ('pending', 'dead'))
+    RETURNING e.event_id
+), delivery AS (
+    DELETE FROM deliveries AS d USING gone WHERE d.event_id = gone.event_id
+), attempt AS (
+    DELETE FROM attempts AS a USING gone WHERE a.event_id = gone.event_id
+)
+SELECT count(*) FROM gone
+""")
 
 _DELETE_OLD_RECEIPTS = text("""
 DELETE FROM receipts WHERE id = ANY(ARRAY(SELECT id FROM receipts WHERE at < :before ORDER BY at LIMIT :limit))
@@ -138,7 +150,7 @@ def _prune_holds(tx: Tx, bounds: dict[str, Any], needed: set[int]) -> tuple[str 
         looked_at=len(rows),
         holds=len(gone),
         effects=tx.execute(_DELETE_EFFECTS, {"keys": keys}).rowcount if gone else 0,
-        events=tx.execute(_DELETE_EVENTS, {"ids": events}).rowcount if gone else 0,
+        events=tx.execute(_DELETE_EVENTS, {"ids": events}).scalar_one() if gone else 0,
     )
     return (rows[-1].id if len(rows) == bounds["limit"] else None), pruned
 

@@ -10,7 +10,8 @@ from itertools import islice
 from sqlalchemy import text
 
 from db.engine import Tx
-from db.invariants import INVARIANTS
+from db.invariants import INVARIANTS, Invariant
+from db.invariants_webhooks import WEBHOOK_INVARIANTS
 from domain.identity import HoldId, cohort
 
 _ONE_SNAPSHOT = text("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
@@ -70,13 +71,15 @@ def _body_problem(body: bytes, kind: str, hold: str) -> str | None:
             return "the body lacks type or data.reservation_id"
 
 
+_ALL: Mapping[str, Invariant] = {**INVARIANTS, **WEBHOOK_INVARIANTS}
+
 _LOOKED_AT_ONE_BY_ONE: Mapping[str, tuple[str, Callable[[Tx], Generator[Violation]]]] = {
     "event-body": ("the bytes of each event's body are JSON that says its type and hold", _with_a_wrong_body),
     "cohort": ("each hold is in the cohort that its id belongs to", _in_the_wrong_cohort),
 }
 
 CHECKS: Mapping[str, str] = {
-    **{name: invariant.meaning for name, invariant in INVARIANTS.items()},
+    **{name: invariant.meaning for name, invariant in _ALL.items()},
     **{name: meaning for name, (meaning, _) in _LOOKED_AT_ONE_BY_ONE.items()},
 }
 """Name of each check → what must hold, in one line."""
@@ -96,7 +99,7 @@ def violations(tx: Tx, *, limit_per_check: int = 1000, kept: timedelta = timedel
     tx.execute(_ONE_SNAPSHOT)
     tx.execute(_WHOLE_TABLES)
     found: list[Violation] = []
-    for name in INVARIANTS:
+    for name in _ALL:
         found += _run(tx, name, limit=limit_per_check, kept=kept)
     for _, look in _LOOKED_AT_ONE_BY_ONE.values():
         with closing(look(tx)) as violations_here:
@@ -107,8 +110,8 @@ def violations(tx: Tx, *, limit_per_check: int = 1000, kept: timedelta = timedel
 def _run(tx: Tx, name: str, *, limit: int, kept: timedelta) -> list[Violation]:
     # materialized: planned for all rows, since a plan for the first few would walk an index hold by hold
     query = text(f"""
-        WITH violation(hold_id, detail) AS MATERIALIZED ({INVARIANTS[name].violations})
+        WITH violation(hold_id, detail) AS MATERIALIZED ({_ALL[name].violations})
         SELECT hold_id, detail FROM violation ORDER BY hold_id, detail LIMIT :limit
     """)  # noqa: S608 - constants of db.invariants
-    asked = {"limit": limit} | ({"kept": kept} if ":kept" in INVARIANTS[name].violations else {})
+    asked = {"limit": limit} | ({"kept": kept} if ":kept" in _ALL[name].violations else {})
     return [Violation(name, hold, detail) for hold, detail in tx.execute(query, asked)]

@@ -7,6 +7,7 @@ from typing import Any
 
 from sqlalchemy import Row, select, text
 
+from db.dead_letters import DISCARDED
 from db.deliveries import letter_key
 from db.engine import Tx
 from db.tables import attempts
@@ -53,6 +54,10 @@ SET state = 'pending', trigger = 'replay', spared = d.attempts, next_attempt_at 
 FROM chosen AS c WHERE d.event_id = c.event_id AND d.endpoint_id = c.endpoint_id AND d.state = 'dead'
 RETURNING d.event_id, d.endpoint_id
 """)  # noqa: S608 - the parts are constants of this file
+
+_GIVE_UP_IF_DEAD = text("""
+UPDATE deliveries SET state = 'cancelled' WHERE event_id = :event AND endpoint_id = :endpoint AND state = 'dead'
+""")
 
 _CLOSE_LETTERS = text("""
 UPDATE dead_letters SET replayed_at = clock_timestamp(), replayed_by = :operator, outcome = :outcome
@@ -164,6 +169,15 @@ def replay_all(tx: Tx, selection: Selection, *, operator: str, limit: int) -> in
         keys = [letter_key(EventId(row.event_id), EndpointId(row.endpoint_id)) for row in revived]
         tx.execute(_CLOSE_LETTERS, {"keys": keys, "operator": operator, "outcome": REPLAYED})
     return len(revived)
+
+
+def give_up(tx: Tx, event: EventId, endpoint: EndpointId, *, operator: str) -> bool:
+    """Cancel a dead delivery for good and close its dead letter, in the operator's name; False if it is not dead."""
+    if tx.execute(_GIVE_UP_IF_DEAD, {"event": event, "endpoint": endpoint}).rowcount == 0:
+        return False
+    closed = {"keys": [letter_key(event, endpoint)], "operator": operator, "outcome": DISCARDED}
+    tx.execute(_CLOSE_LETTERS, closed)
+    return True
 
 
 def _attempt(row: Row[Any]) -> Attempt:

@@ -135,13 +135,14 @@ ledger = Table(
 
 
 class EventColumns(TypedColumns):
-    """A fact for others, with the exact bytes that every attempt sends."""
+    """A fact for others, with the exact bytes that every attempt sends; `audience` is how many deliveries it was given."""
 
     event_id: Named[str] = _id(primary_key=True)
     hold_id: Named[str | None] = _id()
     type: Named[str] = Column(Text)
     occurred_at: Named[datetime] = _instant()
     body: Named[bytes] = Column(LargeBinary)
+    audience: Named[int] = Column(Integer, server_default=text("0"))
 
 
 events = Table(

@@ -131,6 +131,17 @@ def test_a_filter_chooses_and_a_dry_run_counts_the_same(hooks: Hooks) -> None:
     assert [replay_all(hooks, limit=1), replay_all(hooks, limit=5), replay_all(hooks)] == [1, 1, 0]
 
 
+def test_a_dead_delivery_that_is_given_up_stays_ended_and_names_who_did(hooks: Hooks) -> None:
+    dead(hooks, "h")
+    for expected in (True, False):
+        with hooks.database.transaction() as tx:
+            assert replays.give_up(tx, PLACED, EP, operator="jo") is expected
+    assert hooks.delivery().state == "cancelled"
+    assert hooks.sql("SELECT replayed_by, outcome FROM dead_letters") == [("jo", "discarded")]
+    with pytest.raises(BadInput, match="delivery: is cancelled; only a dead one can be replayed"):
+        replay(hooks)
+
+
 def test_replays_go_through_the_endpoints_slots_and_its_pause(hooks: Hooks) -> None:
     dead(hooks, "h1", "h2")
     hooks.call(endpoints.pause)

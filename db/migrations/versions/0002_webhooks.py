@@ -11,6 +11,7 @@ down_revision = "0001"
 
 _TABLES = """
 ALTER TABLE events ALTER COLUMN hold_id DROP NOT NULL;
+ALTER TABLE events ADD COLUMN audience integer NOT NULL DEFAULT 0;
 ALTER TABLE events ADD CONSTRAINT events_hold CHECK (hold_id IS NOT NULL OR type NOT LIKE 'reservation.%');
 
 CREATE TABLE endpoints (

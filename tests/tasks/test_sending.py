@@ -1,0 +1,142 @@
+"""From the row to the wire: the tasks themselves, a real request, and what is verified at the other end."""
+
+import threading
+from collections.abc import Iterator
+from datetime import timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+
+from db import endpoint_keys
+from db.endpoint_keys import SealedKey, place
+from db.engine import Database
+from domain.endpoints import EndpointId
+from domain.signing import HmacKey, sign
+from gateways.vault import Vault
+from settings import settings
+from tasks import sending, webhooks
+from tasks.lane import BrokerUnavailable
+from tests.hooks import NO_WAIT, Hooks
+
+VAULT_KEY = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="
+EP = EndpointId("ep")
+
+
+class Got:
+    """A receiver on loopback that keeps what it got and answers 204."""
+
+    def __init__(self) -> None:
+        self.requests: list[tuple[dict[str, str], bytes]] = []
+        outer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["Content-Length"]))
+                outer.requests.append(({name.lower(): value for name, value in self.headers.items()}, body))
+                self.send_response(204)
+                self.end_headers()
+
+            def log_message(self, *_: Any) -> None:
+                """Nothing."""
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_port}/hook"
+
+
+@pytest.fixture
+def got() -> Iterator[Got]:
+    receiver = Got()
+    thread = threading.Thread(target=receiver.server.serve_forever)
+    thread.start()
+    yield receiver
+    receiver.server.shutdown()
+    receiver.server.server_close()
+    thread.join()
+
+
+CACHES = (settings, sending.vault, sending.sender, sending._opened, webhooks.policy)
+
+
+@pytest.fixture
+def hooks(database: Database, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hooks]:
+    """The tasks' own settings, database and sender; no broker."""
+    monkeypatch.setenv("HOLDFAST_VAULT_KEYS", VAULT_KEY)
+    monkeypatch.setenv("HOLDFAST_DANGEROUS_WEBHOOK_TARGETS", "true")
+    for cached in CACHES:
+        cached.cache_clear()
+    monkeypatch.setattr(webhooks, "database", lambda: database)
+    monkeypatch.setattr(webhooks, "worker_name", lambda: "webhooks@here")
+    yield Hooks(database)
+    sending.sender().close()
+    for cached in CACHES:
+        cached.cache_clear()
+
+
+def with_key(hooks: Hooks, url: str, key: HmacKey, vault_key: str = VAULT_KEY) -> None:
+    hooks.endpoint(url=url)
+    sealed = Vault([vault_key]).seal(key.reveal(), place(EP, key.key_id))
+    hooks.call(endpoint_keys.rotate, "ep", SealedKey(key.key_id, "v1", sealed), grace=NO_WAIT)
+
+
+def test_a_tick_and_its_message_bring_a_signed_event_to_the_receiver(
+    hooks: Hooks, got: Got, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = HmacKey.generate()
+    with_key(hooks, got.url, key)
+    hooks.placed("h")
+    messages: list[str] = []
+    monkeypatch.setattr(webhooks, "publish", messages.append)
+    assert (webhooks.sweep_webhooks.run(), messages) == (1, ["ep"])
+    assert webhooks.drain.run(endpoint="ep") == 1
+    [(headers, body)] = got.requests
+    assert body == hooks.rows("SELECT body FROM events")[0][0]
+    assert headers["webhook-id"] == "reservation-placed:h:1"
+    timestamp = int(headers["webhook-timestamp"])
+    assert headers["webhook-signature"] == sign([key], "reservation-placed:h:1", timestamp, body)
+    [attempt] = hooks.attempts()
+    assert (timestamp, attempt.status, attempt.worker) == (int(attempt.started_at.timestamp()), 204, "webhooks@here")
+    assert attempt.key_ids == [key.key_id]
+    assert hooks.delivery().state == "delivered"
+
+
+def test_a_secret_that_cannot_be_opened_is_a_fault_of_ours_and_nothing_is_sent(hooks: Hooks, got: Got) -> None:
+    with_key(hooks, got.url, HmacKey.generate(), vault_key="AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=")
+    hooks.placed("h")
+    webhooks.drain.run(endpoint="ep")
+    assert got.requests == []
+    assert (hooks.delivery().state, hooks.delivery().spared, hooks.attempts()[0].failure) == ("pending", 1, "ours")
+
+
+def test_a_worker_without_keys_takes_nothing(hooks: Hooks, monkeypatch: pytest.MonkeyPatch) -> None:
+    with_key(hooks, "http://127.0.0.1:9/", HmacKey.generate())
+    hooks.placed("h")
+    monkeypatch.setenv("HOLDFAST_VAULT_KEYS", "")
+    settings.cache_clear()
+    sending.vault.cache_clear()
+    with pytest.raises(ValueError, match="vault keys: there is none"):
+        webhooks.drain.run(endpoint="ep")
+    assert (hooks.delivery().attempts, hooks.count("endpoint_slots", "token IS NOT NULL")) == (0, 0)
+
+
+def test_a_broker_that_is_away_costs_no_attempt(hooks: Hooks, monkeypatch: pytest.MonkeyPatch) -> None:
+    with_key(hooks, "http://127.0.0.1:9/", HmacKey.generate())
+    hooks.placed("h")
+
+    def away(**_: Any) -> None:
+        raise ConnectionRefusedError
+
+    monkeypatch.setattr(webhooks.drain, "apply_async", away)
+    with pytest.raises(BrokerUnavailable):
+        webhooks.sweep_webhooks.run()
+    [(mark,)] = hooks.rows("SELECT max(dispatched_until) - now() FROM endpoint_slots")
+    assert timedelta(0) < mark <= timedelta(seconds=5)
+    assert (hooks.delivery().attempts, hooks.count("attempts")) == (0, 0)
+
+
+def test_tidying_cancels_what_waits_for_deleted_endpoints(hooks: Hooks) -> None:
+    hooks.endpoint()
+    hooks.placed("h")
+    hooks.sql("UPDATE endpoints SET state = 'deleted'")
+    assert webhooks.tidy.run() == {"cancelled": 1, "keys": 0}
+    assert hooks.delivery().state == "cancelled"
