@@ -7,7 +7,7 @@ from typing import Any
 
 from sqlalchemy import Row, text
 
-from db.engine import Database, Tx
+from db.engine import Database, Tx, by_index
 from db.holds import clock
 from domain.changes import Change, Kind, effect_key
 from domain.identity import HoldId, event_id, placed_key
@@ -142,6 +142,7 @@ def steps(database: Database, before: datetime, *, batch: int = BATCH) -> Iterat
 
 def _prune_holds(tx: Tx, bounds: dict[str, Any], needed: set[int]) -> tuple[str | None, Pruned]:
     """The next holds by key; returns the last key, None at the end. Notes the old runs that remaining holds name."""
+    by_index(tx)
     rows = tx.execute(_NEXT_BY_KEY, bounds).all()
     needed.update(row.old_run for row in rows if not row.old and row.old_run is not None)
     gone = _delete_holds(tx, [row.id for row in rows if row.old], bounds)

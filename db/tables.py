@@ -135,7 +135,7 @@ ledger = Table(
 
 
 class EventColumns(TypedColumns):
-    """A fact for others, with the exact bytes that every attempt sends; `audience` is how many deliveries it was given."""
+    """A fact for others, with the exact bytes that every attempt sends; `audience` counts its deliveries at first."""
 
     event_id: Named[str] = _id(primary_key=True)
     hold_id: Named[str | None] = _id()

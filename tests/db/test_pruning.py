@@ -8,6 +8,7 @@ import pytest
 from sqlalchemy import text
 
 from db import pruning, reconcile
+from db.engine import by_index
 from db.pruning import Pruned, prune, steps
 from domain.terms import For
 from tests.helpers import Desk, whole_second
@@ -196,6 +197,7 @@ def test_no_batch_scans_a_table(desk: Desk) -> None:
         (pruning._DELETE_EVENTS, {"ids": [f"reservation-placed:{n}:1" for n in ids]}, "events_pkey"),
     ):
         with desk.database.transaction() as tx:
+            by_index(tx)
             plan = "\n".join(row[0] for row in tx.execute(text(f"EXPLAIN {statement.text}"), values))
         assert index in plan
         assert "Seq Scan" not in plan
