@@ -4,6 +4,7 @@ A bad value stops the process with one line that names the variable. Durations a
 """
 
 import hashlib
+import re
 from datetime import timedelta
 from functools import cache
 from itertools import pairwise
@@ -19,8 +20,8 @@ from domain.errors import HoldfastError
 ROOT = Path(__file__).resolve().parent
 """The project's own folder: relative paths in settings start here."""
 
-_LONGEST_SOCKET_PATH = 100
-"""Unix sockets take 107 bytes at most on Linux, 103 on macOS."""
+_SOCKET_PATH = re.compile(r"[A-Za-z0-9_./-]{1,100}", re.ASCII)
+"""Paths that stand in an address as they are; unix sockets take 107 bytes at most on Linux, 103 on macOS."""
 
 Duration = Annotated[timedelta, BeforeValidator(lambda raw: parse_duration(raw) if isinstance(raw, str) else raw)]
 Count = Annotated[int, Field(ge=1)]
@@ -108,9 +109,9 @@ class Settings(BaseSettings):
 
     @property
     def sockets(self) -> Path:
-        """The folder of the local stack's sockets: under its state, or in /tmp where that path is too long."""
+        """The folder of the local stack's sockets: under its state, or in /tmp where no address could hold that path."""
         folder = self.state / "run"
-        if len(str(folder / ".s.PGSQL.5432")) <= _LONGEST_SOCKET_PATH:
+        if _SOCKET_PATH.fullmatch(str(folder / ".s.PGSQL.5432")):
             return folder
         return Path("/tmp") / f"holdfast-{hashlib.sha256(str(folder).encode()).hexdigest()[:12]}"  # noqa: S108 - a short path is the point
 

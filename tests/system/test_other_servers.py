@@ -86,3 +86,5 @@ def test_postgresql_15_and_rabbitmq() -> None:
             for lane in ("sweeps", "expiry"):
                 channel.queue_delete(prefix + lane)
                 channel.exchange_delete(prefix + lane)
+            for exchange in ("control.pidbox", "reply.control.pidbox", "events"):
+                channel.exchange_delete(prefix + exchange)
