@@ -109,7 +109,7 @@ class Settings(BaseSettings):
 
     @property
     def sockets(self) -> Path:
-        """The folder of the local stack's sockets: under its state, or in /tmp where no address could hold that path."""
+        """The folder of the local stack's sockets: under its state, or in /tmp where an address cannot hold that."""
         folder = self.state / "run"
         if _SOCKET_PATH.fullmatch(str(folder / ".s.PGSQL.5432")):
             return folder

@@ -38,6 +38,7 @@ def migrate(tx: Tx, revision: str = "head") -> tuple[str | None, str | None]:
     Two at once: the second waits for the first's lock, then finds nothing to do. Dies midway: nothing is changed,
     since all of it is this one transaction.
     """
+    tx.execute(text("SET LOCAL lock_timeout = 0"))
     tx.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _ONE_MIGRATION_AT_A_TIME})
     before = current(tx)
     config = _config()
