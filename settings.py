@@ -10,6 +10,7 @@ from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Literal, Self
+from urllib.parse import urlsplit
 
 from pydantic import BeforeValidator, Field, SecretStr, ValidationError, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
@@ -123,7 +124,9 @@ class Settings(BaseSettings):
         scheme, separator, rest = self.database_url.get_secret_value().partition("://")
         if not separator or scheme not in {"postgres", "postgresql", "postgresql+psycopg"}:
             raise InvalidSetting("HOLDFAST_DATABASE_URL must begin with postgresql://")
-        return f"postgresql+psycopg://{rest}"
+        url = f"postgresql+psycopg://{rest}"
+        _readable("HOLDFAST_DATABASE_URL", url, "postgresql://user:password@host:5432/name")
+        return url
 
     @property
     def broker(self) -> str:
@@ -136,7 +139,25 @@ class Settings(BaseSettings):
                 "HOLDFAST_BROKER_URL must begin with redis://, rediss://, redis+socket://, "
                 "sentinel://, amqp:// or amqps://"
             )
+        _readable("HOLDFAST_BROKER_URL", url, "redis://:password@host:6379/0")
         return url
+
+
+def _readable(variable: str, address: str, example: str) -> None:
+    """Refuse an address that would be split in the wrong place: a piece of a password must not end up in an error.
+
+    Raises:
+        InvalidSetting: names the variable and shows nothing of it.
+    """
+    try:
+        split = urlsplit(address.partition(";")[0])
+        readable = split.netloc.count("@") <= 1 and (split.port or 1) > 0
+    except ValueError:
+        readable = False
+    if not readable:
+        raise InvalidSetting(
+            f"{variable} cannot be read; write it like {example}, with @ : / ? # in a password as %40 %3A %2F %3F %23"
+        )
 
 
 @cache

@@ -75,7 +75,7 @@ class _Report:
             if self.as_json:
                 print(json.dumps(line.as_data(), ensure_ascii=False))
             else:
-                self.console.print(str(line), style="red", markup=False, highlight=False, soft_wrap=True)
+                self.console.print(str(line), style="red", markup=False, emoji=False, highlight=False, soft_wrap=True)
 
     def close(self) -> int:
         """Tell the counts; returns the exit code."""

@@ -61,7 +61,7 @@ def run(arguments: Sequence[str]) -> int:
 
 def _carry_out(arguments: Sequence[str]) -> int:
     code = app(list(arguments) or ["--help"], prog_name="holdfast", standalone_mode=False)
-    sys.stdout.flush()
+    print(end="", flush=True)  # what cannot be written is told here, not at the interpreter's end
     return int(code or 0)
 
 
@@ -83,8 +83,7 @@ def _explained(problem: Exception) -> str:
         case PoolTimeout():
             return "the database has no connection left for this process; try again"
         case OSError():
-            _forget_stdout()
-            return f"the answer cannot be written ({problem.strerror}); see where standard output goes"
+            return _unusable(problem)
         case _:
             return f"this is a defect of holdfast: {type(problem).__name__} at {_place_of(problem)}; please report it"
 
@@ -93,7 +92,15 @@ def _misused(problem: typer.TyperException) -> str:
     """What is wrong with the command line, and where to read how it is written."""
     cause = " ".join(problem.format_message().split()).removesuffix(".")
     context = getattr(problem, "ctx", None)
-    return f"{cause}; see `{context.command_path if context else 'holdfast'} --help`"
+    see = " See" if cause.endswith("?") else "; see"
+    return f"{cause}{see} `{context.command_path if context else 'holdfast'} --help`"
+
+
+def _unusable(problem: OSError) -> str:
+    if problem.filename is not None:
+        return f"{problem.filename}: {problem.strerror}; make it usable and try again"
+    _forget_stdout()
+    return f"the answer cannot be written ({problem.strerror}); see where standard output goes"
 
 
 def _place_of(problem: Exception) -> str:

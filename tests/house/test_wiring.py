@@ -69,6 +69,12 @@ def test_a_task_option_that_is_not_one_of_ours_is_an_error() -> None:
             "25s",
             "HOLDFAST_EXPIRY_HARD_LIMIT (30s) must be shorter than HOLDFAST_CLAIM_LEASE (25s)",
         ),
+        (
+            "HOLDFAST_BROKER_URL",
+            "redis://:se@cret@host:6379/0",
+            "HOLDFAST_BROKER_URL cannot be read; write it like redis://:password@host:6379/0, "
+            "with @ : / ? # in a password as %40 %3A %2F %3F %23",
+        ),
         ("HOLDFAST_DATABASE_URL", "mysql://me:secret@x", "HOLDFAST_DATABASE_URL must begin with postgresql://"),
     ],
 )
