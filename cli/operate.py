@@ -86,7 +86,8 @@ def sweep(
     elif swept.run is None:
         print("nothing is due")
     else:
-        what = f"outcomes {outcomes}" if here else f"{swept.published:,} references published"
+        told = ", ".join(f"{count:,} {outcome}" for outcome, count in (outcomes or {}).items())
+        what = told or "nothing applied" if here else f"{swept.published:,} references published"
         print(f"run {swept.run}: {swept.claimed:,} holds claimed, {what}")
     if swept.error is not None:
         say(f"{swept.error}; start it, or use --here; what was not published was given back")
