@@ -89,19 +89,40 @@ class Settings(BaseSettings):
 
     @model_validator(mode="after")
     def _leases_outlive_tasks(self) -> Self:
-        ladder = {
+        tasks = {
             "EXPIRY_SOFT_LIMIT": self.expiry_soft_limit,
             "EXPIRY_HARD_LIMIT": self.expiry_hard_limit,
             "CLAIM_LEASE": self.claim_lease,
             "VISIBILITY_TIMEOUT": self.visibility_timeout,
         }
-        for (lower, a), (upper, b) in pairwise(ladder.items()):
+        sweeps = {"RUN_BUDGET": self.run_budget, "VISIBILITY_TIMEOUT": self.visibility_timeout}
+        for (lower, a), (upper, b) in (*pairwise(tasks.items()), *pairwise(sweeps.items())):
             if a >= b:
                 raise ValueError(
                     f"HOLDFAST_{lower} ({a.total_seconds():g}s) must be shorter than "
                     f"HOLDFAST_{upper} ({b.total_seconds():g}s)"
                 )
         return self
+
+    @property
+    def sweep_soft_limit(self) -> timedelta:
+        """A sweep task is asked to stop after this long: its budget, and time for what the broker may take."""
+        return self.run_budget + timedelta(seconds=20)
+
+    @property
+    def sweep_hard_limit(self) -> timedelta:
+        """A sweep task is killed after this long."""
+        return self.sweep_soft_limit + timedelta(seconds=10)
+
+    @property
+    def silence(self) -> timedelta:
+        """A sweep that has not ticked for this long is silent: `status` turns red."""
+        return self.tick * 30
+
+    @property
+    def longest_task(self) -> timedelta:
+        """What a worker that is asked to stop may need to finish what it does."""
+        return max(self.expiry_hard_limit, self.sweep_hard_limit)
 
     @property
     def state(self) -> Path:

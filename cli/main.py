@@ -12,6 +12,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from cli import apply, dead_letters, holds, operate, stack
 from cli.output import say
+from db import faults
 from domain.errors import BadInput, HoldfastError
 
 app = typer.Typer(
@@ -115,19 +116,15 @@ def _forget_stdout() -> None:
 
 
 def _database_fault(problem: DBAPIError) -> str:
-    state = getattr(problem.orig, "sqlstate", None)
+    state = faults.sqlstate(problem)
     if state in _STATES:
         return _STATES[state]
     if problem.connection_invalidated or state is None or state[:2] in {"08", "57", "3D", "28"}:
         return (
             "the database cannot be reached; start the local stack with `make up`, or set HOLDFAST_DATABASE_URL "
-            f"({_first_line(problem)})"
+            f"({faults.cause(problem)})"
         )
-    return f"the database refused: {_first_line(problem)} (SQLSTATE {state})"
-
-
-def _first_line(problem: DBAPIError) -> str:
-    return str(problem.orig).strip().partition("\n")[0][:200]
+    return f"the database refused: {faults.cause(problem)} (SQLSTATE {state})"
 
 
 def main() -> None:

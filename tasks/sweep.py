@@ -18,8 +18,6 @@ from tasks.lane import BrokerUnavailable, ExpiryLane, Lane
 
 log = structlog.get_logger(__name__)
 
-_SOFT_LIMIT = settings().run_budget + timedelta(seconds=20)
-"""A run claims nothing after its budget; what remains is publishing, with the broker's own limits."""
 _LOOK_AGAIN = 0.02
 """Seconds between two looks at a lane that holds much of the window."""
 
@@ -45,7 +43,7 @@ class Swept:
         }
 
 
-@task("sweep.expiries", soft_limit=_SOFT_LIMIT, hard_limit=_SOFT_LIMIT + timedelta(seconds=10))
+@task("sweep.expiries", soft_limit=settings().sweep_soft_limit, hard_limit=settings().sweep_hard_limit)
 def sweep_expiries(path: str) -> dict[str, object]:
     """One tick: publish a reference to each due hold of this path's cohorts."""
     swept = sweep(database(), Path(path), policy(), ExpiryLane(), apart=settings().tick / 2)
@@ -64,6 +62,7 @@ def sweep(db: Database, path: Path, bounds: ClaimPolicy, lane: Lane, *, apart: t
         begun = sweeps.begin(tx, path, bounds, apart=apart)
     if not isinstance(begun, sweeps.Run):
         return Swept(too_soon=isinstance(begun, sweeps.TooSoon))
+    structlog.contextvars.bind_contextvars(run=begun.id)
     run = _Progress(db, begun, path, bounds, lane)
     error: str | None = "the run was cut short"
     try:
@@ -71,7 +70,7 @@ def sweep(db: Database, path: Path, bounds: ClaimPolicy, lane: Lane, *, apart: t
         error = None
     except BrokerUnavailable as fault:
         error = str(fault)
-        log.warning("sweep.broker_unavailable", run=begun.id)
+        log.warning("sweep.broker_unavailable")
     finally:
         with db.transaction() as tx:
             sweeps.finish(tx, begun, error)
