@@ -47,6 +47,10 @@ task_routes = {
     "webhook.*": {"queue": _settings.queue_prefix + "webhooks"},
 }
 
+if _settings.queue_prefix:  # a shared broker carries other apps' pings and events too
+    control_exchange = _settings.queue_prefix + "control"
+    event_exchange = event_queue_prefix = _settings.queue_prefix + "events"
+
 # -- delivery --------------------------------------------------------------------------------------------------------
 task_acks_late = True  # a worker that dies loses no message
 worker_prefetch_multiplier = 1  # with late acks: one message a slot

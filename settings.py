@@ -4,11 +4,13 @@ A bad value stops the process with one line that names the variable. Durations a
 """
 
 import hashlib
+import re
 from datetime import timedelta
 from functools import cache
 from itertools import chain, pairwise
 from pathlib import Path
 from typing import Annotated, Literal, Self
+from urllib.parse import urlsplit
 
 from pydantic import BeforeValidator, Field, SecretStr, ValidationError, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
@@ -19,8 +21,8 @@ from domain.errors import HoldfastError
 ROOT = Path(__file__).resolve().parent
 """The project's own folder: relative paths in settings start here."""
 
-_LONGEST_SOCKET_PATH = 100
-"""Unix sockets take 107 bytes at most on Linux, 103 on macOS."""
+_SOCKET_PATH = re.compile(r"[A-Za-z0-9_./-]{1,100}", re.ASCII)
+"""Paths that stand in an address as they are; unix sockets take 107 bytes at most on Linux, 103 on macOS."""
 
 Duration = Annotated[timedelta, BeforeValidator(lambda raw: parse_duration(raw) if isinstance(raw, str) else raw)]
 Count = Annotated[int, Field(ge=1)]
@@ -112,6 +114,7 @@ class Settings(BaseSettings):
     def _leases_outlive_tasks(self) -> Self:
         ladders = (
             ("expiry_soft_limit", "expiry_hard_limit", "claim_lease", "visibility_timeout"),
+            ("run_budget", "visibility_timeout"),
             ("webhook_deadline", "webhook_lease", "visibility_timeout"),
             ("webhook_budget", "visibility_timeout"),
             ("webhook_warn_after", "webhook_disable_after"),
@@ -126,15 +129,35 @@ class Settings(BaseSettings):
         return self
 
     @property
+    def sweep_soft_limit(self) -> timedelta:
+        """A sweep task is asked to stop after this long: its budget, and time for what the broker may take."""
+        return self.run_budget + timedelta(seconds=20)
+
+    @property
+    def sweep_hard_limit(self) -> timedelta:
+        """A sweep task is killed after this long."""
+        return self.sweep_soft_limit + timedelta(seconds=10)
+
+    @property
+    def silence(self) -> timedelta:
+        """A sweep that has not ticked for this long is silent: `status` turns red."""
+        return self.tick * 30
+
+    @property
+    def longest_task(self) -> timedelta:
+        """What a worker that is asked to stop may need to finish what it does."""
+        return max(self.expiry_hard_limit, self.sweep_hard_limit, self.webhook_deadline + self.webhook_budget)
+
+    @property
     def state(self) -> Path:
         """The local stack's folder, absolute."""
         return self.home if self.home.is_absolute() else ROOT / self.home
 
     @property
     def sockets(self) -> Path:
-        """The folder of the local stack's sockets: under its state, or in /tmp where that path is too long."""
+        """The folder of the local stack's sockets: under its state, or in /tmp where an address cannot hold that."""
         folder = self.state / "run"
-        if len(str(folder / ".s.PGSQL.5432")) <= _LONGEST_SOCKET_PATH:
+        if _SOCKET_PATH.fullmatch(str(folder / ".s.PGSQL.5432")):
             return folder
         return Path("/tmp") / f"holdfast-{hashlib.sha256(str(folder).encode()).hexdigest()[:12]}"  # noqa: S108 - a short path is the point
 
@@ -146,7 +169,9 @@ class Settings(BaseSettings):
         scheme, separator, rest = self.database_url.get_secret_value().partition("://")
         if not separator or scheme not in {"postgres", "postgresql", "postgresql+psycopg"}:
             raise InvalidSetting("HOLDFAST_DATABASE_URL must begin with postgresql://")
-        return f"postgresql+psycopg://{rest}"
+        url = f"postgresql+psycopg://{rest}"
+        _readable("HOLDFAST_DATABASE_URL", url, "postgresql://user:password@host:5432/name")
+        return url
 
     @property
     def broker(self) -> str:
@@ -159,7 +184,25 @@ class Settings(BaseSettings):
                 "HOLDFAST_BROKER_URL must begin with redis://, rediss://, redis+socket://, "
                 "sentinel://, amqp:// or amqps://"
             )
+        _readable("HOLDFAST_BROKER_URL", url, "redis://:password@host:6379/0")
         return url
+
+
+def _readable(variable: str, address: str, example: str) -> None:
+    """Refuse an address that would be split in the wrong place: a piece of a password must not end up in an error.
+
+    Raises:
+        InvalidSetting: names the variable and shows nothing of it.
+    """
+    try:
+        split = urlsplit(address.partition(";")[0])
+        readable = split.netloc.count("@") <= 1 and (split.port or 1) > 0
+    except ValueError:
+        readable = False
+    if not readable:
+        raise InvalidSetting(
+            f"{variable} cannot be read; write it like {example}, with @ : / ? # in a password as %40 %3A %2F %3F %23"
+        )
 
 
 @cache

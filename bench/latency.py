@@ -22,7 +22,7 @@ from sqlalchemy import text
 from bench import harness
 from cli.local.stack import Stack
 from db import holds, sweeps
-from db.engine import Database
+from db.engine import Database, by_index
 from domain.identity import new_hold_id
 from domain.paths import Carrier
 from domain.paths import Path as DrivenBy
@@ -60,6 +60,7 @@ def idle_ticks(db: Database) -> dict[str, float]:
     servers = []
     for _ in range(_TICKS // 10):
         with db.transaction() as tx:
+            by_index(tx)
             (plan,) = tx.execute(explain, {"path": "sweep", "grace": policy().grace}).scalar_one()
         servers.append(plan["Planning Time"] + plan["Execution Time"])
     return {

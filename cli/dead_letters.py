@@ -11,7 +11,7 @@ from sqlalchemy.exc import DBAPIError
 
 from cli.context import by_hand, database
 from cli.output import Json, print_fields, print_json
-from db import dead_letters, expiry
+from db import dead_letters, expiry, faults
 from db.dead_letters import DeadLetter
 from db.engine import Database
 from domain.errors import HoldfastError
@@ -121,9 +121,9 @@ def _replay(db: Database, number: int, operator: str) -> Outcome:
             dead_letters.settle(tx, letter, outcome.value, operator)
             return outcome
     except DBAPIError as error:
-        if not expiry.is_data_error(getattr(error.orig, "sqlstate", None)):
+        if not faults.lies_in_the_data(faults.sqlstate(error)):
             raise
-        cause = str(error.orig).partition("\n")[0]
+        cause = faults.cause(error)
     with db.transaction() as tx:
         dead_letters.still_failing(tx, number, cause)
     raise NotDone("failing", f"dead letter {number} still cannot be applied ({cause}); mend the data, then replay it")

@@ -107,7 +107,7 @@ def _home(console: Console, *, keep: bool) -> Iterator[FilePath]:
 
 def _status(db: Database) -> Status:
     with db.transaction() as tx:
-        return operating_status.status(tx, grace=settings().rescue_grace, silence=settings().tick * 30)
+        return operating_status.status(tx, grace=settings().rescue_grace, silence=settings().silence)
 
 
 class _Demo:

@@ -1,6 +1,5 @@
 """`holdfast import`: read a file of holds line by line, show progress, report each bad line."""
 
-import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -14,6 +13,7 @@ from typing import BinaryIO, NamedTuple
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
+from cli.output import print_json
 from db.engine import Database
 from db.holds import clock
 from db.importing import Answer, Batch, prepare, take
@@ -64,6 +64,7 @@ class _Report:
 
     as_json: bool
     console: Console
+    totals: Console
     counts: dict[str, int] = field(default_factory=lambda: {"taken": 0, "already_there": 0, "bad": 0})
 
     def add(self, answer: Answer, unread: Sequence[BadLine]) -> None:
@@ -73,16 +74,16 @@ class _Report:
             self.counts[name] += count
         for line in bad:
             if self.as_json:
-                print(json.dumps(line.as_data(), ensure_ascii=False))
+                print_json(line.as_data())
             else:
-                self.console.print(str(line), style="red", markup=False, highlight=False, soft_wrap=True)
+                self.console.print(str(line), style="red", markup=False, emoji=False, highlight=False, soft_wrap=True)
 
     def close(self) -> int:
         """Tell the counts; returns the exit code."""
         if self.as_json:
-            print(json.dumps(self.counts))
+            print_json(self.counts)
         else:
-            print(", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in self.counts.items()))
+            self.totals.print(", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in self.counts.items()))
         return 1 if self.counts["bad"] else 0
 
 
@@ -92,14 +93,14 @@ def import_file(
     """Take the holds of a file, `-` for standard input; returns 0, or 1 where any line is bad.
 
     A name ending in `.csv` is CSV with a header, any other JSON lines. Bad lines go to standard error as they are
-    met (or to `console`), the counts to standard output; `as_json` writes both there, one object a line. Each batch
-    is one transaction, so an import that died may be run again. `strict` makes it one for all, rolled back where a
-    line is bad.
+    met, the counts to standard output, both to `console` if one is given; `as_json` writes both to standard output,
+    one object a line. Each batch is one transaction, so an import that died may be run again. `strict` makes it one
+    for all, rolled back where a line is bad.
 
     Raises:
         BadInput: the file cannot be read, or its CSV header cannot be used.
     """
-    report = _Report(as_json, console or Console(stderr=True))
+    report = _Report(as_json, console or Console(stderr=True), console or Console(highlight=False))
     with _opened(file) as source:
         lines = lines_of(source)
         reader = _csv(lines) if file.suffix.lower() == ".csv" else read_json

@@ -12,6 +12,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from cli import apply, dead_letters, holds, operate, stack
 from cli.output import say
+from db import faults
 from domain.errors import BadInput, HoldfastError
 
 app = typer.Typer(
@@ -61,7 +62,7 @@ def run(arguments: Sequence[str]) -> int:
 
 def _carry_out(arguments: Sequence[str]) -> int:
     code = app(list(arguments) or ["--help"], prog_name="holdfast", standalone_mode=False)
-    sys.stdout.flush()
+    print(end="", flush=True)  # what cannot be written is told here, not at the interpreter's end
     return int(code or 0)
 
 
@@ -83,8 +84,7 @@ def _explained(problem: Exception) -> str:
         case PoolTimeout():
             return "the database has no connection left for this process; try again"
         case OSError():
-            _forget_stdout()
-            return f"the answer cannot be written ({problem.strerror}); see where standard output goes"
+            return _unusable(problem)
         case _:
             return f"this is a defect of holdfast: {type(problem).__name__} at {_place_of(problem)}; please report it"
 
@@ -93,7 +93,15 @@ def _misused(problem: typer.TyperException) -> str:
     """What is wrong with the command line, and where to read how it is written."""
     cause = " ".join(problem.format_message().split()).removesuffix(".")
     context = getattr(problem, "ctx", None)
-    return f"{cause}; see `{context.command_path if context else 'holdfast'} --help`"
+    see = " See" if cause.endswith("?") else "; see"
+    return f"{cause}{see} `{context.command_path if context else 'holdfast'} --help`"
+
+
+def _unusable(problem: OSError) -> str:
+    if problem.filename is not None:
+        return f"{problem.filename}: {problem.strerror}; make it usable and try again"
+    _forget_stdout()
+    return f"the answer cannot be written ({problem.strerror}); see where standard output goes"
 
 
 def _place_of(problem: Exception) -> str:
@@ -108,19 +116,15 @@ def _forget_stdout() -> None:
 
 
 def _database_fault(problem: DBAPIError) -> str:
-    state = getattr(problem.orig, "sqlstate", None)
+    state = faults.sqlstate(problem)
     if state in _STATES:
         return _STATES[state]
     if problem.connection_invalidated or state is None or state[:2] in {"08", "57", "3D", "28"}:
         return (
             "the database cannot be reached; start the local stack with `make up`, or set HOLDFAST_DATABASE_URL "
-            f"({_first_line(problem)})"
+            f"({faults.cause(problem)})"
         )
-    return f"the database refused: {_first_line(problem)} (SQLSTATE {state})"
-
-
-def _first_line(problem: DBAPIError) -> str:
-    return str(problem.orig).strip().partition("\n")[0][:200]
+    return f"the database refused: {faults.cause(problem)} (SQLSTATE {state})"
 
 
 def main() -> None:

@@ -21,9 +21,6 @@ from domain.identity import hold_id
 from domain.paths import Path
 from settings import settings
 
-_SILENT_TICKS = 30
-"""A sweep that has missed this many ticks is silent."""
-
 _LONGEST_AGE = timedelta(days=36_600)
 """About a hundred years: further back the calendar ends."""
 
@@ -86,7 +83,8 @@ def sweep(
     elif swept.run is None:
         print("nothing is due")
     else:
-        what = f"outcomes {outcomes}" if here else f"{swept.published:,} references published"
+        told = ", ".join(f"{count:,} {outcome}" for outcome, count in (outcomes or {}).items())
+        what = told or "nothing applied" if here else f"{swept.published:,} references published"
         print(f"run {swept.run}: {swept.claimed:,} holds claimed, {what}")
     if swept.error is not None:
         say(f"{swept.error}; start it, or use --here; what was not published was given back")
@@ -96,9 +94,8 @@ def sweep(
 
 def status(as_json: Json = False) -> int:
     """Show how everything stands. Exit 1 if anything is red."""
-    silence = settings().tick * _SILENT_TICKS
     with database(PATIENT) as db, db.transaction() as tx:
-        found = operating_status.status(tx, grace=settings().rescue_grace, silence=silence)
+        found = operating_status.status(tx, grace=settings().rescue_grace, silence=settings().silence)
     if as_json:
         print_json(found.as_data())
     else:
@@ -106,10 +103,16 @@ def status(as_json: Json = False) -> int:
     return 1 if found.red else 0
 
 
-def reconcile_all(as_json: Json = False) -> int:
+def reconcile_all(
+    kept: Annotated[
+        str | None, typer.Option(metavar="400d", help="Closed holds are kept this long: count receipts exactly.")
+    ] = None,
+    as_json: Json = False,
+) -> int:
     """Check everything that must always hold, in one snapshot. Exit 1 if anything does not."""
+    age = timedelta(0) if kept is None else _age(kept, "--kept")
     with database(PATIENT) as db, db.transaction() as tx:
-        found = reconcile.violations(tx)
+        found = reconcile.violations(tx, kept=age)
     if as_json:
         print_json({"checks": list(reconcile.CHECKS), "violations": [violation.as_data() for violation in found]})
     else:
@@ -122,13 +125,18 @@ def prune(
     as_json: Json = False,
 ) -> int:
     """Delete holds closed longer ago, with their effects and events; never the ledger or a dead letter."""
-    age = parse_duration(closed_after, "--closed-after")
-    if age > _LONGEST_AGE:
-        raise BadInput("--closed-after", f"reaches back more than {_LONGEST_AGE.days}d; nothing is as old")
+    age = _age(closed_after, "--closed-after")
     with database(PATIENT) as db:
         pruned = pruning.prune(db, older_than=age)
     print_json(pruned.as_data()) if as_json else print(pruned)
     return 0
+
+
+def _age(raw: str, option: str) -> timedelta:
+    age = parse_duration(raw, option)
+    if age > _LONGEST_AGE:
+        raise BadInput(option, f"reaches back more than {_LONGEST_AGE.days}d; nothing is as old")
+    return age
 
 
 def _console() -> Console:

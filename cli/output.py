@@ -3,6 +3,7 @@
 import json
 import sys
 from collections.abc import Mapping
+from datetime import timedelta
 from typing import Annotated
 
 import typer
@@ -39,7 +40,7 @@ def print_hold(hold: Hold, *, as_json: bool) -> None:
         print_json(hold.as_data())
         return
     print(f"{hold.id}  {hold.standing}  version {hold.version}")
-    left = hold.expires_at - hold.read_at
+    left = timedelta(seconds=int((hold.expires_at - hold.read_at).total_seconds()))
     when = f"in {format_duration(left)}" if hold.counts else f"{format_duration(-left)} ago"
     local = in_zone(hold.expires_at, hold.timezone)
     print_fields(

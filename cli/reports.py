@@ -50,7 +50,8 @@ def print_status(console: Console, status: Status) -> None:
     }
     console.print("[bold]Holds[/]")
     print_fields(held, indent="   ")
-    print_counts(console, "By status", status.totals)
+    if status.totals:
+        print_counts(console, "By status", status.totals)
     if status.open_amounts:
         amounts = {currency: format_money(amount, currency) for currency, amount in status.open_amounts.items()}
         print_counts(console, "Held amounts", amounts)

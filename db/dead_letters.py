@@ -1,7 +1,7 @@
 """Commands that cannot be applied, and the holds set aside with them."""
 
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 from sqlalchemy import Row, select, text
@@ -21,7 +21,8 @@ LONGEST_ERROR = 500
 
 _POSTPONE = text("""
 UPDATE holds
-SET claimed_run = NULL, claimed_until = now() + CAST(:lease AS interval) * power(2, least(claims, 10))
+SET claimed_run = NULL,
+    claimed_until = now() + least(CAST(:lease AS interval) * power(2, least(claims, 20)), interval '1 day')
 WHERE id = :id AND status = 'held' AND version = :version AND expires_at = :expires_at AND NOT set_aside
 RETURNING claims
 """)
@@ -172,6 +173,3 @@ def still_failing(tx: Tx, dead_letter: int, error: str) -> None:
 
 def _dead_letter(row: Row[Any]) -> DeadLetter:
     return DeadLetter(**row._asdict())
-
-
-assert timedelta(seconds=60) * 2**10 < timedelta(days=1), "the longest postponement stays within a day"

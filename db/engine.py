@@ -71,6 +71,7 @@ class Database:
             pool_timeout=10,
             pool_pre_ping=True,
             isolation_level="READ COMMITTED",
+            hide_parameters=True,  # they hold customers' texts, and errors are logged
             connect_args={
                 "options": f"{address.query.get('options', '')} {options}".strip(),
                 "connect_timeout": 5,

@@ -143,8 +143,3 @@ def _write_receipt(tx: Tx, receipt: int, by: Carrier, tally: dict[str, Any], at:
             "at": at,
         },
     )
-
-
-def is_data_error(sqlstate: str | None) -> bool:
-    """Whether a failure lies in the data (SQLSTATE classes 22 and 23), so that splitting the chunk isolates it."""
-    return sqlstate is not None and sqlstate[:2] in {"22", "23"}

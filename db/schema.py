@@ -35,11 +35,15 @@ def current(tx: Tx) -> str | None:
 def migrate(tx: Tx, revision: str = "head") -> tuple[str | None, str | None]:
     """Bring the schema to a revision; returns the revisions before and after.
 
+    A schema newer than this code is left as it is: it suits older code too, until the newer code is deployed again.
     Two at once: the second waits for the first's lock, then finds nothing to do. Dies midway: nothing is changed,
     since all of it is this one transaction.
     """
+    tx.execute(text("SET LOCAL lock_timeout = 0"))
     tx.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _ONE_MIGRATION_AT_A_TIME})
     before = current(tx)
+    if before is not None and before > newest():
+        return before, before
     config = _config()
     config.attributes["connection"] = tx
     command.upgrade(config, revision)

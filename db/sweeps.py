@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 from sqlalchemy import text
 
@@ -11,6 +11,9 @@ from domain.identity import HoldId
 from domain.paths import Path
 from domain.references import Reference
 from domain.sweeping import ClaimPolicy
+
+LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
+"""Before every deadline."""
 
 _BEGIN_UNLESS_JUST_BEGUN = text("""
 INSERT INTO sweeps AS s (name, began_at) VALUES (:name, clock_timestamp())
@@ -37,7 +40,8 @@ UPDATE sweeps SET last_run = run.id FROM run WHERE name = :name RETURNING run.id
 _CLAIM_DUE_AND_UNCLAIMED = text(f"""
 WITH due AS (
     SELECT h.id FROM holds AS h
-    WHERE {_DUE} AND NOT EXISTS (SELECT FROM sweep_runs AS r WHERE r.id = :run AND r.error IS NOT NULL)
+    WHERE {_DUE} AND h.expires_at >= :since
+      AND NOT EXISTS (SELECT FROM sweep_runs AS r WHERE r.id = :run AND r.error IS NOT NULL)
     ORDER BY h.expires_at LIMIT :limit
     FOR UPDATE SKIP LOCKED
 ), claimed AS (
@@ -103,6 +107,11 @@ class Claimed:
         """The holds claimed."""
         return [reference.hold_id for reference in (*self.own, *self.rescued)]
 
+    @property
+    def latest(self) -> datetime:
+        """The latest deadline claimed."""
+        return max(reference.expires_at for reference in (*self.own, *self.rescued))
+
 
 def sweep_name(path: Path) -> str:
     """What `status` calls the expiry sweep of a path."""
@@ -127,8 +136,11 @@ def begin(tx: Tx, path: Path, policy: ClaimPolicy, *, apart: timedelta) -> TooSo
     return Run(tx.execute(_OPEN_RUN, {"name": name}).scalar_one())
 
 
-def claim(tx: Tx, run: Run, path: Path, policy: ClaimPolicy, *, limit: int) -> Claimed:
+def claim(tx: Tx, run: Run, path: Path, policy: ClaimPolicy, *, limit: int, since: datetime = LONG_AGO) -> Claimed:
     """Claim up to `limit` due holds of this path's cohorts, oldest deadline first, for one lease.
+
+    `since` is the latest deadline this run has claimed: what it took before is not read again. A hold that it passed
+    over, since somebody had it locked, is the next run's.
 
     Two sweepers at once: each skips what the other has locked. Dies after commit, before publishing: the claim runs
     out after one lease, and the next run takes the holds. The database crashes and forgets the claim: the expiry does
@@ -136,7 +148,7 @@ def claim(tx: Tx, run: Run, path: Path, policy: ClaimPolicy, *, limit: int) -> C
     have left overdue by the grace time.
     """
     asked = {
-        "run": run.id, "path": path, "grace": policy.grace, "lease": policy.lease, "limit": limit,
+        "run": run.id, "path": path, "grace": policy.grace, "lease": policy.lease, "limit": limit, "since": since,
     }  # fmt: skip
     by_index(tx)
     tx.execute(_FORGETTABLE)

@@ -40,6 +40,10 @@ class Until:
     def __post_init__(self) -> None:
         if self.instant.tzinfo is None:
             raise BadInput("until", f"{self.instant.isoformat()} has no zone; add an offset like +01:00 or Z")
+        try:
+            ceil_second(self.instant)
+        except OverflowError:
+            raise BadInput("until", "lies outside the calendar") from None
 
     def deadline(self, _start: datetime) -> datetime:
         """The deadline in whole seconds, rounded up."""

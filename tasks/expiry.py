@@ -7,7 +7,7 @@ from typing import assert_never
 import structlog
 from sqlalchemy.exc import DBAPIError
 
-from db import dead_letters, expiry
+from db import dead_letters, expiry, faults
 from db.engine import Database
 from domain.outcomes import Tally
 from domain.paths import Carrier, Path
@@ -30,9 +30,10 @@ _LONGEST_RAW = 2000
 )
 def expire(run: int | None, path: str, refs: list[object]) -> dict[str, int]:
     """Expire what these references still point at."""
+    structlog.contextvars.bind_contextvars(run=run, path=path)
     by = this_message(path=Path(path), run=run)
     tally = apply(database(), read(database(), refs, by), by, policy())
-    log.info("expiry.applied", run=run, path=path, **tally.as_data())
+    log.info("expiry.applied", **tally.as_data())
     return tally.as_data()
 
 
@@ -46,7 +47,7 @@ def read(db: Database, refs: Sequence[object], by: Carrier) -> list[Reference]:
             with db.transaction() as tx:
                 key = f"malformed:{by.message_id}:{number}"
                 dead_letters.bury(tx, key, "malformed", _as_text(raw), str(problem), run=by.run)
-            log.warning("expiry.malformed", run=by.run, field=problem.field, cause=problem.cause)
+            log.warning("expiry.malformed", field=problem.field, cause=problem.cause)
     return good
 
 
@@ -67,9 +68,9 @@ def apply(db: Database, references: Sequence[Reference], by: Carrier, bounds: Cl
         with db.transaction() as tx:
             return Tally.of(expiry.expire(tx, references, by, grace=bounds.grace))
     except DBAPIError as error:
-        if not expiry.is_data_error(getattr(error.orig, "sqlstate", None)):
+        if not faults.lies_in_the_data(faults.sqlstate(error)):
             raise
-        return _isolate(db, references, by, bounds, str(error.orig).partition("\n")[0])
+        return _isolate(db, references, by, bounds, faults.cause(error))
 
 
 def _isolate(db: Database, references: Sequence[Reference], by: Carrier, bounds: ClaimPolicy, error: str) -> Tally:
@@ -90,7 +91,7 @@ def _is_stopped(db: Database, run: int) -> bool:
 def _fails_alone(db: Database, reference: Reference, by: Carrier, bounds: ClaimPolicy, error: str) -> None:
     with db.transaction() as tx:
         became = dead_letters.fail_alone(tx, reference, error, bounds, run=by.run)
-    where = {"run": by.run, "hold": reference.hold_id, "job": reference.job_id}
+    where = {"hold": reference.hold_id, "job": reference.job_id}
     match became:
         case dead_letters.Postponed():
             log.warning("expiry.postponed", error=error, **where)

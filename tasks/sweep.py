@@ -18,10 +18,8 @@ from tasks.lane import BrokerUnavailable, ExpiryLane, Lane
 
 log = structlog.get_logger(__name__)
 
-_SOFT_LIMIT = settings().run_budget + timedelta(seconds=20)
-"""A run claims nothing after its budget; what remains is publishing, with the broker's own limits."""
 _LOOK_AGAIN = 0.02
-"""Seconds between two looks at a full window."""
+"""Seconds between two looks at a lane that holds much of the window."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +43,7 @@ class Swept:
         }
 
 
-@task("sweep.expiries", soft_limit=_SOFT_LIMIT, hard_limit=_SOFT_LIMIT + timedelta(seconds=10))
+@task("sweep.expiries", soft_limit=settings().sweep_soft_limit, hard_limit=settings().sweep_hard_limit)
 def sweep_expiries(path: str) -> dict[str, object]:
     """One tick: publish a reference to each due hold of this path's cohorts."""
     swept = sweep(database(), Path(path), policy(), ExpiryLane(), apart=settings().tick / 2)
@@ -64,6 +62,7 @@ def sweep(db: Database, path: Path, bounds: ClaimPolicy, lane: Lane, *, apart: t
         begun = sweeps.begin(tx, path, bounds, apart=apart)
     if not isinstance(begun, sweeps.Run):
         return Swept(too_soon=isinstance(begun, sweeps.TooSoon))
+    structlog.contextvars.bind_contextvars(run=begun.id)
     run = _Progress(db, begun, path, bounds, lane)
     error: str | None = "the run was cut short"
     try:
@@ -71,7 +70,7 @@ def sweep(db: Database, path: Path, bounds: ClaimPolicy, lane: Lane, *, apart: t
         error = None
     except BrokerUnavailable as fault:
         error = str(fault)
-        log.warning("sweep.broker_unavailable", run=begun.id)
+        log.warning("sweep.broker_unavailable")
     finally:
         with db.transaction() as tx:
             sweeps.finish(tx, begun, error)
@@ -87,30 +86,42 @@ class _Progress:
         self.published = 0
 
     def work_until(self, deadline: float) -> None:
-        """Go on until nothing is due, the lane holds a window's worth of messages, or `deadline` (monotonic)."""
-        room = 0
+        """Go on until nothing is due or `deadline` (monotonic); not at all while the lane holds a window's worth."""
+        if self._lane.depth() >= self._window_of_messages:
+            return
+        room, since = self._room(), sweeps.LONG_AGO
         while time.monotonic() < deadline:
             if room <= 0:
-                if self._lane_is_full():
-                    return
-                room = self._room()
+                room = self._wait_for_room()
             if room <= 0:
-                time.sleep(_LOOK_AGAIN)  # noqa: TID251 - a bounded wait for workers, with no transaction open
-                continue
+                return
             with self._db.transaction() as tx:
-                claimed = sweeps.claim(tx, self._run, self._path, self._bounds, limit=min(self._bounds.batch, room))
+                limit = min(self._bounds.batch, room)
+                claimed = sweeps.claim(tx, self._run, self._path, self._bounds, limit=limit, since=since)
             if not claimed.ids:
                 return
+            since = claimed.latest
             self.claimed += len(claimed.ids)
             self._publish(claimed)
             room -= len(claimed.ids)
 
+    def _wait_for_room(self) -> int:
+        """Room once workers have taken half of what waits; none if they do not in a tick's time: the next one sees."""
+        patience = time.monotonic() + settings().tick.total_seconds()
+        while time.monotonic() < patience:
+            if self._lane.depth() <= self._window_of_messages // 2 and (room := self._room()) > 0:
+                return room
+            time.sleep(_LOOK_AGAIN)  # noqa: TID251 - a bounded wait for workers, with no transaction open
+        return 0
+
     def _room(self) -> int:
+        """How many more holds may be in flight. It reads a window of rows, so the lane is asked first."""
         with self._db.transaction() as tx:
             return self._bounds.window - sweeps.in_flight(tx, self._bounds.window)
 
-    def _lane_is_full(self) -> bool:
-        return self._lane.depth() >= max(1, self._bounds.window // settings().chunk)
+    @property
+    def _window_of_messages(self) -> int:
+        return max(1, self._bounds.window // settings().chunk)
 
     def _publish(self, claimed: sweeps.Claimed) -> None:
         """Publish in chunks; what the broker does not take is given back."""

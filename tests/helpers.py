@@ -92,7 +92,7 @@ class Desk:
         with self.database.transaction() as tx:
             age(tx, [hold], by)
 
-    def sql(self, statement: str, **values: Any) -> list[Row[Any]]:
+    def sql(self, statement: str, **values: Any) -> list[Row[*tuple[Any, ...]]]:
         """Rows of one statement in a transaction of its own."""
         with self.database.transaction() as tx:
             result = tx.execute(text(statement), values)

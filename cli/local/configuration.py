@@ -34,6 +34,7 @@ supervisor.rpcinterface_factory=supervisor.rpcinterface:make_main_rpcinterface
 command={keeper}
 events=TICK_5
 startsecs=0
+stdout_logfile=NONE
 stderr_logfile=logs/keeper.log
 stderr_logfile_maxbytes=1MB
 """

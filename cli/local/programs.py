@@ -102,8 +102,7 @@ def flower_login(settings: Settings, folder: Path) -> tuple[str, ...]:
 
 def local_programs(settings: Settings, places: Places, flower_port: int, app: str = APP) -> tuple[Program, ...]:
     """What the local stack runs beside its engines."""
-    longest = max(settings.expiry_hard_limit, settings.webhook_deadline + settings.webhook_budget)
-    patience = ceil(longest.total_seconds()) + _SPARE
+    patience = ceil(settings.longest_task.total_seconds()) + _SPARE
     prefix = settings.queue_prefix
     workers = [
         Program(f"worker-{lane.queue}", worker(lane, prefix, app), patience=patience, node=node(lane, prefix))

@@ -4,7 +4,7 @@ import psycopg
 import pytest
 from sqlalchemy.exc import DBAPIError
 
-from db import expiry
+from db import faults
 from db.engine import Database
 from domain.holds import Hold
 from domain.outcomes import Outcome
@@ -19,7 +19,7 @@ from tests.helpers import Desk
     ],
 )  # fmt: skip
 def test_only_classes_22_and_23_lie_in_the_data(sqlstate: str | None, lies_in_the_data: bool) -> None:  # noqa: FBT001
-    assert expiry.is_data_error(sqlstate) is lies_in_the_data
+    assert faults.lies_in_the_data(sqlstate) is lies_in_the_data
 
 
 def raised(desk: Desk, *holds: Hold) -> str | None:
@@ -39,7 +39,7 @@ def test_a_broken_trigger_is_no_poison_row(desk: Desk) -> None:
                 WHEN (new.type = 'reservation.expired') EXECUTE FUNCTION broken()""")
     state = raised(desk, desk.overdue("h", amount=1250, currency="EUR"))
     assert state == "P0001"
-    assert not expiry.is_data_error(state)
+    assert not faults.lies_in_the_data(state)
 
 
 def test_a_missing_grant_is_no_poison_row(desk: Desk, database_url: str) -> None:
@@ -53,7 +53,7 @@ def test_a_missing_grant_is_no_poison_row(desk: Desk, database_url: str) -> None
     try:
         state = raised(Desk(limited), hold)
         assert state == "42501"
-        assert not expiry.is_data_error(state)
+        assert not faults.lies_in_the_data(state)
         desk.sql("GRANT INSERT ON ledger TO holdfast_limited")
         assert Desk(limited).expire(hold.reference) == [Outcome.EXPIRED]
     finally:
@@ -67,5 +67,5 @@ def test_a_row_whose_effect_stands_already_is_a_poison_row_and_fails_its_whole_c
     desk.sql("INSERT INTO ledger VALUES ('bad', 'close', -1250, 'EUR', 'by hand', now())")
     state = raised(desk, bad, good)
     assert state == "23505"
-    assert expiry.is_data_error(state)
+    assert faults.lies_in_the_data(state)
     assert desk.expire(good.reference) == [Outcome.EXPIRED]

@@ -107,3 +107,9 @@ def test_terms_are_kept_as_requested() -> None:
     }  # fmt: skip
     assert asked().as_data()["for"] == 3600.0
     assert "until" not in asked().as_data()
+
+
+def test_an_until_that_cannot_be_rounded_up_is_outside_the_calendar() -> None:
+    with pytest.raises(BadInput) as refused:
+        Until(datetime(9999, 12, 31, 23, 59, 59, 500_000, tzinfo=UTC))
+    assert str(refused.value) == "until: lies outside the calendar"

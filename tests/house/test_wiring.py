@@ -42,7 +42,8 @@ def test_every_lease_outlives_the_longest_task_under_it() -> None:
     assert celeryconfig.broker_transport_options["visibility_timeout"] == settings().visibility_timeout.total_seconds()
     for name, found in OURS.items():
         if not name.startswith("webhook."):
-            assert found.time_limit < settings().visibility_timeout.total_seconds()
+            assert found.time_limit <= settings().longest_task.total_seconds()
+    assert settings().longest_task < settings().visibility_timeout
 
 
 def test_only_the_lane_on_threads_has_no_limits_and_its_own_bound_is_under_the_leases() -> None:
@@ -94,6 +95,14 @@ def test_a_task_option_that_is_not_one_of_ours_is_an_error() -> None:
             "HOLDFAST_WEBHOOK_WARN_AFTER",
             "6d",
             "HOLDFAST_WEBHOOK_WARN_AFTER (518400s) must be shorter than HOLDFAST_WEBHOOK_DISABLE_AFTER (432000s)",
+        ),
+        (
+            "HOLDFAST_BROKER_URL",
+            "redis://:se@cret@host:6379/0",
+            (
+                "HOLDFAST_BROKER_URL cannot be read; write it like redis://:password@host:6379/0, "
+                "with @ : / ? # in a password as %40 %3A %2F %3F %23"
+            ),
         ),
         ("HOLDFAST_DATABASE_URL", "mysql://me:secret@x", "HOLDFAST_DATABASE_URL must begin with postgresql://"),
     ],

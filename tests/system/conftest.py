@@ -23,6 +23,7 @@ QUICK: dict[str, Any] = {
     "expiry_hard_limit": timedelta(seconds=3),
     "claim_lease": LEASE,
     "visibility_timeout": timedelta(seconds=6),
+    "run_budget": timedelta(seconds=3),
     "log_format": "json",
 }
 """Short waits, in the order the settings demand."""

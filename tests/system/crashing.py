@@ -1,6 +1,6 @@
-"""The Celery app of a worker that is killed once, by SIGKILL, at the step that HOLDFAST_TEST_CRASH_AT names.
+"""The Celery app of workers that are killed by SIGKILL once at each of four steps; all else is the production code.
 
-Everything else is the production code. HOLDFAST_TEST_CRASHED is a file: the crash comes only while it does not exist.
+HOLDFAST_TEST_CRASHES is a folder: a step that stands there as a file has had its crash.
 """
 
 import os
@@ -13,47 +13,34 @@ from db import expiry as db_expiry
 from db import facts
 from tasks import expiry, lane
 from tasks.app import app
+from tests.system.steps import STEPS
 
 __all__ = ["app"]
 
-_STEP = os.environ["HOLDFAST_TEST_CRASH_AT"]
-_CRASHED = Path(os.environ["HOLDFAST_TEST_CRASHED"])
+_CRASHES = Path(os.environ["HOLDFAST_TEST_CRASHES"])
 
 
-def _die_once() -> None:
+def _die_once(step: str) -> None:
+    """End this process and the worker it belongs to, unless that was done."""
     try:
-        _CRASHED.touch(exist_ok=False)
+        (_CRASHES / step).touch(exist_ok=False)
     except FileExistsError:
         return
     os.kill(os.getppid(), signal.SIGKILL)
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def _before(function: Callable[..., Any]) -> Callable[..., Any]:
+def _dying(function: Callable[..., Any], *, before: str | None = None, after: str) -> Callable[..., Any]:
     def dying(*arguments: Any, **options: Any) -> Any:
-        _die_once()
-        return function(*arguments, **options)
-
-    return dying
-
-
-def _after(function: Callable[..., Any]) -> Callable[..., Any]:
-    def dying(*arguments: Any, **options: Any) -> Any:
+        if before is not None:
+            _die_once(before)
         answer = function(*arguments, **options)
-        _die_once()
+        _die_once(after)
         return answer
 
     return dying
 
 
-match _STEP:
-    case "after the claim, before the publish":
-        lane.ExpiryLane.publish = _before(lane.ExpiryLane.publish)  # type: ignore[method-assign]
-    case "after the publish":
-        lane.ExpiryLane.publish = _after(lane.ExpiryLane.publish)  # type: ignore[method-assign]
-    case "inside the transaction":
-        db_expiry.record = _after(facts.record)  # type: ignore[attr-defined]
-    case "after the commit, before the ack":
-        expiry.apply = _after(expiry.apply)
-    case _:
-        raise ValueError(_STEP)
+lane.ExpiryLane.publish = _dying(lane.ExpiryLane.publish, before=STEPS[0], after=STEPS[1])  # type: ignore[method-assign]
+db_expiry.record = _dying(facts.record, after=STEPS[2])  # type: ignore[attr-defined]
+expiry.apply = _dying(expiry.apply, after=STEPS[3])

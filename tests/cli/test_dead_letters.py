@@ -1,0 +1,121 @@
+"""`dead-letters`: what an operator sees of a command that could not be applied, and does about it."""
+
+import pytest
+
+from db import dead_letters
+from tests.cli.conftest import Command
+from tests.helpers import Desk
+from tests.histories import set_aside
+
+CAUSE = "numeric field overflow"
+
+
+@pytest.fixture
+def letter(desk: Desk) -> int:
+    """The number of the dead letter with which hold `h` was set aside."""
+    desk.overdue("h", amount=100, currency="EUR")
+    return set_aside(desk, "h")
+
+
+@pytest.fixture
+def unreadable(desk: Desk) -> int:
+    with desk.database.transaction() as tx:
+        return dead_letters.bury(tx, "malformed:m-1:0", "malformed", {"raw": "[]"}, "job_id: is missing")
+
+
+def test_list_and_show_tell_of_a_dead_letter(holdfast: Command, desk: Desk, letter: int) -> None:
+    hold = desk.read("h")
+    (since,) = desk.sql("SELECT created_at FROM dead_letters")[0]
+    data = {
+        "number": letter, "kind": "expiry", "hold": "h", "reference": hold.reference.as_data(), "error": CAUSE,
+        "attempts": 3, "run": None, "since": since.isoformat().replace("+00:00", "Z"),
+        "dealt_with_at": None, "dealt_with_by": None, "outcome": None,
+    }  # fmt: skip
+    assert holdfast("dead-letters", "show", str(letter), "--json") == holdfast("dead-letters", "list", "--json")
+    assert holdfast("dead-letters", "list", "--json").data == data
+    table = holdfast("dead-letters", "list").out.splitlines()
+    assert table[0].split() == ["number", "kind", "hold", "attempts", "since", "error"]
+    assert table[1].rstrip() == f"{letter}       expiry  h     3         {since:%Y-%m-%d %H:%M}  {CAUSE}"
+    shown = holdfast("dead-letters", "show", str(letter)).out.splitlines()
+    assert shown[:3] == [f"number     {letter}", "kind       expiry", "hold       h"]
+    assert shown[-1].startswith("since      20")
+
+
+def test_list_shows_what_waits_newest_first_and_the_rest_on_demand(
+    holdfast: Command, letter: int, unreadable: int
+) -> None:
+    assert [line["number"] for line in holdfast("dead-letters", "list", "--json").lines] == [unreadable, letter]
+    assert holdfast("dead-letters", "list", "--limit", "1", "--json").data["number"] == unreadable
+    holdfast("dead-letters", "discard", str(unreadable), "--operator", "ops")
+    assert holdfast("dead-letters", "list", "--json").data["number"] == letter
+    assert [line["outcome"] for line in holdfast("dead-letters", "list", "--all", "--json").lines] == [
+        "discarded",
+        None,
+    ]
+
+
+def test_list_says_that_there_are_none(holdfast: Command) -> None:
+    assert holdfast("dead-letters", "list") == (0, "no dead letters\n", "")
+    assert holdfast("dead-letters", "list", "--json") == (0, "", "")
+
+
+def test_replay_applies_the_reference_once(holdfast: Command, desk: Desk, letter: int) -> None:
+    said = holdfast("dead-letters", "replay", str(letter), "--operator", "ada", "--json")
+    assert (said.code, said.data, said.err) == (0, {"dead_letter": letter, "outcome": "expired"}, "")
+    assert desk.sql("SELECT status, set_aside FROM holds") == [("expired", False)]
+    assert desk.sql("SELECT replayed_by, outcome FROM dead_letters") == [("ada", "expired")]
+    assert desk.count("ledger", "side = 'close'") == 1
+    before = desk.everything()
+    for verb in ("replay", "discard"):
+        again = holdfast("dead-letters", verb, str(letter), "--operator", "bob", "--json")
+        line = f"dead letter {letter} was dealt with by ada: expired"
+        assert (again.code, again.complaint) == (1, line)
+        assert again.data == {"refused": "settled", "message": line}
+    assert desk.everything() == before
+
+
+def test_replay_prints_the_outcome(holdfast: Command, desk: Desk, letter: int) -> None:
+    desk.sql("UPDATE holds SET version = 2")
+    said = holdfast("dead-letters", "replay", str(letter), "--operator", "ada")
+    assert said == (0, f"dead letter {letter}: stale\n", "")
+
+
+def test_a_replay_that_fails_again_leaves_the_dead_letter_open(holdfast: Command, desk: Desk, letter: int) -> None:
+    desk.sql("ALTER TABLE events ADD CONSTRAINT poison CHECK (type <> 'reservation.expired')")
+    said = holdfast("dead-letters", "replay", str(letter), "--operator", "ada", "--json")
+    line = (
+        f'dead letter {letter} still cannot be applied (new row for relation "events" violates check constraint '
+        '"poison"); mend the data, then replay it'
+    )
+    assert (said.code, said.complaint, said.data) == (1, line, {"refused": "failing", "message": line})
+    assert desk.sql("SELECT attempts, replayed_at FROM dead_letters") == [(4, None)]
+    assert desk.sql("SELECT status, set_aside FROM holds") == [("held", True)]
+
+
+def test_what_cannot_be_read_is_not_replayed_but_can_be_discarded(
+    holdfast: Command, desk: Desk, unreadable: int
+) -> None:
+    before = desk.everything()
+    said = holdfast("dead-letters", "replay", str(unreadable), "--operator", "ada", "--json")
+    line = f"dead letter {unreadable} cannot be read (job_id: is missing); mend its sender, then discard it"
+    assert (said.code, said.complaint, said.data) == (1, line, {"refused": "malformed", "message": line})
+    assert desk.everything() == before
+    discarded = holdfast("dead-letters", "discard", str(unreadable), "--operator", "ada")
+    assert discarded == (0, f"dead letter {unreadable}: discarded\n", "")
+
+
+def test_discard_gives_the_hold_back_to_the_sweep(holdfast: Command, desk: Desk, letter: int) -> None:
+    said = holdfast("dead-letters", "discard", str(letter), "--operator", "ada", "--json")
+    assert (said.code, said.data, said.err) == (0, {"dead_letter": letter, "outcome": "discarded"}, "")
+    assert desk.sql("SELECT status, set_aside, claims FROM holds") == [("held", False, 0)]
+    assert holdfast("sweep", "--here", "--json").data["outcomes"] == {"expired": 1}
+
+
+@pytest.mark.parametrize(
+    "command", [("show", "7"), ("replay", "7", "--operator", "ada"), ("discard", "7", "--operator", "ada")]
+)
+def test_a_number_that_is_none_is_told_in_one_line(holdfast: Command, command: tuple[str, ...]) -> None:
+    line = "there is no dead letter 7; see `holdfast dead-letters list --all`"
+    assert holdfast("dead-letters", *command) == (1, "", f"holdfast: {line}\n")
+    said = holdfast("dead-letters", *command, "--json")
+    assert (said.code, said.complaint, said.data) == (1, line, {"refused": "missing", "message": line})

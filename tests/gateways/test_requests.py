@@ -1,0 +1,150 @@
+"""What goes out: these headers and bytes, signed, and nothing of the environment."""
+
+import base64
+import contextlib
+import logging
+import time
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import standardwebhooks
+import svix.webhooks
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+from domain.signing import HmacKey
+from domain.webhooks import Answered, Failed, FailureKind
+from gateways.signing import Ed25519Key
+from gateways.webhook import Limits, Post, Sender
+from tests.gateways.posts import KEY, NOW, post
+from tests.gateways.receiver import Request, answer, receiving, saying, saying_last
+
+
+def test_a_request_holds_these_headers_and_these_bytes(sender: Sender) -> None:
+    with receiving(saying(answer())) as receiver:
+        sender.send(post(receiver.url + "/a%20b?c=d", body=b'{"a":1}', headers={"X-Tenant": "7"}))
+    assert receiver.requests == [
+        Request(
+            "POST /hook/a%20b?c=d HTTP/1.1",
+            {
+                "Host": f"localhost:{receiver.port}",
+                "User-Agent": "Holdfast/0.1",
+                "Accept-Encoding": "identity",
+                "Accept": "*/*",
+                "Connection": "keep-alive",
+                "Content-Type": "application/json",
+                "X-Tenant": "7",
+                "webhook-id": "reservation-expired:h_1:1",
+                "webhook-timestamp": "1796000000",
+                "webhook-signature": KEY.signature(b'reservation-expired:h_1:1.1796000000.{"a":1}'),
+                "Content-Length": "7",
+            },
+            b'{"a":1}',
+        )
+    ]
+
+
+@pytest.mark.parametrize("size", [0, 1, 63, 64, 65, 100_000])
+def test_bodies_of_any_size_arrive_as_they_are(sender: Sender, size: int) -> None:
+    body = bytes(range(256)) * 400
+    with receiving(saying(answer())) as receiver:
+        assert sender.send(post(receiver.url, body=body[:size])) == Answered(200, "ok", None, receiver.peer)
+    assert receiver.requests[0].body == body[:size]
+    assert receiver.requests[0].headers["Content-Length"] == str(size)
+
+
+def test_receivers_verify_what_was_sent(sender: Sender) -> None:
+    old, new, pair = HmacKey.generate(), HmacKey.generate(), Ed25519Key.generate()
+    with receiving(saying(answer())) as receiver:
+        sender.send(post(receiver.url, timestamp=int(time.time()), keys=[new, old, pair]))
+    (request,) = receiver.requests
+    for key in (old, new):
+        standardwebhooks.Webhook(key.reveal()).verify(request.body, request.headers)
+        svix.webhooks.Webhook(key.reveal()).verify(request.body, request.headers)
+    with pytest.raises(standardwebhooks.webhooks.WebhookVerificationError):
+        standardwebhooks.Webhook(HmacKey.generate().reveal()).verify(request.body, request.headers)
+    signature = request.headers["webhook-signature"].split(" ")[2].removeprefix("v1a,")
+    content = f"{request.headers['webhook-id']}.{request.headers['webhook-timestamp']}.".encode() + request.body
+    public = Ed25519PublicKey.from_public_bytes(base64.b64decode(pair.public.removeprefix("whpk_")))
+    public.verify(base64.b64decode(signature), content)
+
+
+def test_nothing_of_the_environment_goes_out(sender: Sender, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    netrc = tmp_path / "netrc"
+    netrc.write_text("machine localhost login someone password secret\n")
+    with receiving(saying(answer())) as receiver, receiving(saying(answer())) as proxy:
+        monkeypatch.setenv("NETRC", str(netrc))
+        for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
+            monkeypatch.setenv(name, f"http://{proxy.peer}")
+        assert sender.send(post(receiver.url)) == Answered(200, "ok", None, receiver.peer)
+        assert proxy.connections == 0
+    assert "Authorization" not in receiver.requests[0].headers
+
+
+def test_no_cookie_is_kept_or_sent_back(sender: Sender) -> None:
+    with receiving(saying(answer(200, b"ok", "Set-Cookie: a=b; Path=/"))) as receiver:
+        for _ in range(2):
+            sender.send(post(receiver.url))
+    assert ["Cookie" in request.headers for request in receiver.requests] == [False, False]
+    assert len(sender._sessions["ep_1"].cookies) == 0
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+def test_no_redirect_is_followed(sender: Sender, status: int) -> None:
+    with receiving(saying(answer())) as inside:
+        with receiving(saying(answer(status, b"go", f"Location: {inside.url}"))) as receiver:
+            assert sender.send(post(receiver.url)) == Answered(status, "go", None, receiver.peer)
+            assert len(receiver.requests) == 1
+        assert inside.connections == 0
+
+
+NO_VALUE = "headers: X-A has a value no header may hold; use up to 1024 signs of ASCII"
+NO_NAME = "headers: 'X-A\\r\\nX-C' is no header name; use letters, digits and hyphens"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "detail"),
+    [
+        ({"headers": {"X-A": "b\r\nX-C: d"}}, NO_VALUE),
+        ({"headers": {"X-A\r\nX-C": "d"}}, NO_NAME),
+        ({"headers": {"webhook-id": "x"}}, "headers: webhook-id is set by Holdfast; choose another name"),
+        ({"headers": {"content-length": "1"}}, "headers: content-length is set by Holdfast; choose another name"),
+        ({"keys": []}, "keys: there is no live key to sign with; rotate the endpoint's keys"),
+        ({"event_id": "a.b"}, "event_id: 'a.b' is no event id; use 1 to 200 of A-Z a-z 0-9 _ : -"),
+        ({"timestamp": -1}, "timestamp: lies before 1970"),
+    ],
+    ids=["value", "name", "signed name", "framing", "no key", "dot in the id", "before 1970"],
+)  # fmt: skip
+def test_what_must_not_go_out_is_our_fault_and_never_leaves(sender: Sender, wrong: dict[str, Any], detail: str) -> None:
+    with receiving(saying(answer())) as receiver:
+        assert sender.send(post(receiver.url, **wrong)) == Failed(FailureKind.OURS, detail, None, sent=False)
+        assert receiver.connections == 0
+
+
+def test_an_attempt_shows_no_secret() -> None:
+    attempt = Post(
+        endpoint_id="ep_1", url="https://example.com/", event_id="e", timestamp=NOW, body=b"body-bytes", keys=[KEY],
+        headers={"Authorization": "Bearer shown-to-nobody"},
+    )  # fmt: skip
+    shown = repr(attempt)
+    assert shown == f"Post(endpoint_id='ep_1', url='https://example.com/', event_id='e', timestamp={NOW})"
+
+
+def test_no_log_line_holds_a_url(sender: Sender, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    with receiving(saying_last(b"HTTP/1.1 200 OK\r\n no header\r\nX\r\nContent-Length: 0\r\n\r\n")) as receiver:
+        assert isinstance(sender.send(post(receiver.url + "/token-of-the-receiver")), Answered)
+    assert "token-of-the-receiver" not in caplog.text
+
+
+def test_the_deadline_is_fifteen_seconds_unless_said() -> None:
+    assert Limits().deadline == timedelta(seconds=15)
+    with contextlib.closing(Sender(Limits())) as sender:
+        refused = sender.send(post("http://example.com/"))
+    assert refused == Failed(
+        FailureKind.BLOCKED,
+        "this address cannot be used; it must be one that everybody on the internet can reach",
+        None,
+        sent=False,
+    )

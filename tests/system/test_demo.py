@@ -1,0 +1,66 @@
+"""The demo, run as its user runs it: everything shown, nothing left behind."""
+
+import json
+import re
+import socket
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import psutil
+import pytest
+
+pytestmark = pytest.mark.system
+
+HOLDFAST = str(Path(sys.executable).parent / "holdfast")
+
+
+def mentions(folder: str) -> list[str]:
+    """Processes that belong to a demo under this folder."""
+    commands = (process.info["cmdline"] or [] for process in psutil.process_iter(["cmdline"]))
+    return [" ".join(words) for words in commands if any(folder in word for word in words)]
+
+
+@pytest.fixture
+def scratch() -> str:
+    folder = tempfile.mkdtemp(prefix="holdfast-demo-test-", dir="/tmp")
+    Path(folder).chmod(0o755)
+    return folder
+
+
+def demo(scratch: str, *options: str, **settings: str) -> subprocess.CompletedProcess[str]:
+    environment = {"PATH": "/usr/bin:/bin:/usr/sbin:/sbin", "TMPDIR": scratch, "COLUMNS": "80", "LANG": "C.UTF-8"}
+    environment |= settings
+    return subprocess.run(
+        [HOLDFAST, "demo", *options], env=environment, capture_output=True, text=True, timeout=120, check=False
+    )
+
+
+def test_the_demo_shows_the_main_job_and_leaves_nothing_behind(scratch: str) -> None:
+    run = demo(scratch)
+    assert run.returncode == 0, run.stderr
+    for shown in ("40 taken", "extended by an hour", "Ledger", "duplicate", "stale", "early", "checks passed", "Done."):
+        assert shown in run.stdout, shown
+    assert max(map(len, run.stdout.splitlines())) <= 80
+    assert mentions(scratch) == []
+    assert list(Path(scratch).iterdir()) == []
+
+
+def test_as_json_the_demo_prints_one_object_and_nothing_else(scratch: str) -> None:
+    run = demo(scratch, "--json")
+    assert run.returncode == 0, run.stderr
+    told = json.loads(run.stdout)
+    assert told["outcomes_last_hour"].keys() == {"expired", "duplicate", "stale", "early"}
+    assert told["dead_letters"] == {}
+
+
+def test_a_demo_whose_part_fails_says_which_and_leaves_nothing_running(scratch: str) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        run = demo(scratch, HOLDFAST_FLOWER_PORT=str(taken.getsockname()[1]))
+    assert run.returncode == 1
+    assert "Traceback" not in run.stderr
+    assert re.fullmatch(r"holdfast: the demo failed: .*port.*\n", run.stderr), run.stderr
+    assert mentions(scratch) == []
