@@ -93,7 +93,8 @@ class Settings(BaseSettings):
     webhook_disable_after: Duration = timedelta(days=5)
     """An endpoint that has failed this long without a success is disabled."""
     vault_keys: SecretStr = SecretStr("")
-    """Seal endpoint secrets: base64 of 32 bytes each, with commas between, the one to seal with first."""
+    """Seal endpoint secrets: base64 of 32 bytes each, with commas between, the one to seal with first. Unset, with the
+    local stack's own database: its own key."""
     dangerous_webhook_targets: bool = False
     """Opens plain http, every port and loopback to webhooks: for development and tests only."""
 
@@ -152,6 +153,11 @@ class Settings(BaseSettings):
     def state(self) -> Path:
         """The local stack's folder, absolute."""
         return self.home if self.home.is_absolute() else ROOT / self.home
+
+    @property
+    def vault_file(self) -> Path:
+        """Where the local stack keeps its own vault key."""
+        return self.state / "vault.key"
 
     @property
     def sockets(self) -> Path:
@@ -219,4 +225,23 @@ def settings() -> Settings:
         where = f"HOLDFAST_{str(first['loc'][0]).upper()}: " if first["loc"] else ""
         raise InvalidSetting(where + first["msg"].removeprefix("Value error, ")) from None
     _ = loaded.database, loaded.broker
-    return loaded
+    return _with_local_vault_key(loaded)
+
+
+def _with_local_vault_key(given: Settings) -> Settings:
+    """The local stack's own key goes with its own database, so that every command there seals with what workers open.
+
+    Raises:
+        InvalidSetting: there is one, and this user may not read it.
+    """
+    if given.database_url is not None or given.vault_keys.get_secret_value():
+        return given
+    try:
+        key = given.vault_file.read_text(encoding="ascii", errors="replace").strip()
+    except FileNotFoundError:
+        return given
+    except OSError as fault:
+        raise InvalidSetting(
+            f"{given.vault_file} cannot be read ({fault.strerror}); run this as the user who runs `holdfast up`"
+        ) from None
+    return given.model_copy(update={"vault_keys": SecretStr(key)})

@@ -17,6 +17,7 @@ from cli.local.engines import Postgres, Valkey, own_folder
 from cli.local.places import Places
 from cli.local.programs import APP, ENGINES_PATIENCE, Program, as_environment, engine_programs, local_programs
 from cli.local.supervision import NotStarted, Supervisor
+from cli.local.vault_key import own_vault_key
 from db import schema
 from db.engine import Database
 from settings import Settings
@@ -58,6 +59,8 @@ class Stack:
         self.valkey = valkey if settings.broker_url is None else None
         self.database_url = postgres.url if self.postgres else settings.database
         self.broker_url = valkey.url if self.valkey else settings.broker
+        self.vault_keys = settings.vault_keys.get_secret_value()
+        """What opens endpoint secrets; once started, the stack's own key if none was given and the database is ours."""
         self._supervisor = Supervisor(self.places)
         self._lock: int | None = None
 
@@ -177,13 +180,14 @@ class Stack:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What every program of the stack gets. Holds passwords."""
+        """What every program of the stack gets. Holds passwords and the vault keys."""
         return {
             **os.environ,  # noqa: TID251 - children get what we got, and where the stack is
             **as_environment(self.settings),
             "HOLDFAST_HOME": str(self.places.state),
             "HOLDFAST_DATABASE_URL": self.database_url,
             "HOLDFAST_BROKER_URL": self.broker_url,
+            "HOLDFAST_VAULT_KEYS": self.vault_keys,
             **self._environment,
         }
 
@@ -218,6 +222,8 @@ class Stack:
         for folder in (places.logs, places.pids, places.scratch, places.state / "flower"):
             folder.mkdir(exist_ok=True)
         own_folder(places.sockets)
+        if self.postgres and not self.vault_keys:
+            self.vault_keys = own_vault_key(self.settings.vault_file)
         places.control.unlink(missing_ok=True)
         for engine in (self.postgres, self.valkey):
             if engine is not None:

@@ -37,7 +37,9 @@ def stack() -> Iterator[Stack]:
         assert living_in(Path(folder)) == []
 
 
-@pytest.mark.parametrize("program", ["beat", "flower", "postgres", "valkey", "worker-expiry", "worker-sweeps"])
+@pytest.mark.parametrize(
+    "program", ["beat", "flower", "postgres", "valkey", "worker-expiry", "worker-sweeps", "worker-webhooks"]
+)
 def test_a_killed_program_is_back_by_itself_and_leaves_no_orphan(stack: Stack, program: str) -> None:
     pid = stack.pid(program)
     assert pid is not None
@@ -78,7 +80,7 @@ def test_a_stopped_program_stays_stopped_until_it_is_started(stack: Stack) -> No
     stack.ready()
 
 
-@pytest.mark.parametrize("service", ["worker-sweeps", "beat"])
+@pytest.mark.parametrize("service", ["worker-sweeps", "worker-webhooks", "beat"])
 def test_the_deployments_health_check_is_green_while_it_runs_and_red_when_it_does_not(
     stack: Stack, service: str, tmp_path: Path
 ) -> None:

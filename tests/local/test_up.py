@@ -15,7 +15,7 @@ from tests.local.processes import Up, living_in, until
 
 pytestmark = pytest.mark.system
 
-PROGRAMS = ("beat", "flower", "postgres", "valkey", "worker-expiry", "worker-sweeps")
+PROGRAMS = ("beat", "flower", "postgres", "valkey", "worker-expiry", "worker-sweeps", "worker-webhooks")
 
 
 def test_it_comes_up_refuses_a_second_and_leaves_no_process(state: Path, start_up: Callable[..., Up]) -> None:
@@ -48,6 +48,22 @@ def test_flower_asks_for_the_login_and_no_command_line_shows_it(state: Path, sta
     assert not [line for line in living_in(state) if secret in line]
     assert (state / "flower" / "login.py").stat().st_mode & 0o077 == 0
     assert up.end(signal.SIGTERM) == (0, "")
+
+
+def test_the_vault_key_reaches_every_worker_outlives_a_restart_and_stands_in_no_command_line(
+    state: Path, start_up: Callable[..., Up]
+) -> None:
+    up = start_up()
+    up.wait_until_up()
+    key = (state / "vault.key").read_text().strip()
+    assert psutil.Process(up.pid("worker-webhooks")).environ()["HOLDFAST_VAULT_KEYS"] == key
+    assert living_in(state)
+    assert not [line for line in living_in(state) if key in line]
+    assert up.end(signal.SIGTERM) == (0, "")
+    again = start_up()
+    again.wait_until_up()
+    assert psutil.Process(again.pid("worker-webhooks")).environ()["HOLDFAST_VAULT_KEYS"] == key
+    assert again.end(signal.SIGTERM) == (0, "")
 
 
 def test_of_two_started_at_once_one_wins(state: Path, start_up: Callable[..., Up]) -> None:
