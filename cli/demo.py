@@ -4,7 +4,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import timedelta
 from pathlib import Path as FilePath
 
@@ -13,9 +13,11 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from sqlalchemy import text
 
 from cli import reports
+from cli.demo_webhooks import CLOSED, LADDER, SHOP, Door, Webhooks, broken_thrice, shop
 from cli.importing import import_file
 from cli.local.stack import Stack
 from cli.output import print_json
+from cli.receiver import Behaviour, Receiver
 from db import holds, reconcile, trace
 from db import status as operating_status
 from db.engine import Database
@@ -26,6 +28,7 @@ from domain.identity import HoldId
 from domain.outcomes import Outcome
 from domain.paths import Path
 from domain.terms import For
+from gateways.vault import Vault
 from settings import ROOT, Settings, settings
 from tasks.lane import ExpiryLane
 
@@ -70,21 +73,27 @@ def run_demo(*, keep: bool = False, as_json: bool = False) -> int:
     console = Console(stderr=as_json, highlight=False)
     with _home(console, keep=keep) as home:
         console.print("[bold]1 · Set-up:[/] Postgres, Valkey, workers, beat and Flower, all real")
-        own = settings().model_dump(exclude={"home", "database_url", "broker_url"})
         began = time.monotonic()
-        with Stack(Settings(home=home, database_url=None, broker_url=None, **own)) as stack:
+        door = Door()
+        behaviours: dict[str, Behaviour] = {f"/{SHOP}": shop, f"/{LADDER}": broken_thrice, f"/{CLOSED}": door}
+        with Receiver(behaviours) as receiver, Stack(_own_settings(home)) as stack:
             console.print(
                 f"    up after {time.monotonic() - began:.1f} s; Flower: http://127.0.0.1:{stack.flower_port}"
             )
-            db = Database(stack.database_url)
-            try:
-                _Demo(db, ExpiryLane(stack.broker_url), console).run()
+            with closing(Database(stack.database_url)) as db:
+                hooks = Webhooks(db, receiver, Vault(stack.vault_keys.split(",")), console, door)
+                _Demo(db, ExpiryLane(stack.broker_url), hooks, console).run()
                 if as_json:
                     print_json(_status(db).as_data())
-            finally:
-                db.close()
     console.print("[bold green]Done.[/] Every process has been stopped.")
     return 0
+
+
+def _own_settings(home: FilePath) -> Settings:
+    """What this machine's settings say, but for servers and a key of the demo's own, and webhooks to loopback."""
+    ours = {"home", "database_url", "broker_url", "vault_keys", "dangerous_webhook_targets"}
+    given = settings().model_dump(exclude=ours)
+    return Settings(home=home, database_url=None, broker_url=None, dangerous_webhook_targets=True, **given)
 
 
 @contextmanager
@@ -113,28 +122,33 @@ def _status(db: Database) -> Status:
 class _Demo:
     """The steps, in order."""
 
-    def __init__(self, db: Database, lane: ExpiryLane, console: Console) -> None:
-        self._db, self._lane, self._console = db, lane, console
+    def __init__(self, db: Database, lane: ExpiryLane, hooks: Webhooks, console: Console) -> None:
+        self._db, self._lane, self._hooks, self._console = db, lane, hooks, console
 
     def run(self) -> None:
-        """Import, act, deliver early, wait, deliver again, report."""
+        """Import, act, deliver early, wait, deliver again, tell of webhooks, report."""
         self._console.print(f"[bold]2 · Import[/] of {EXAMPLES.relative_to(ROOT)}")
+        self._hooks.subscribe_shop()
         if import_file(self._db, EXAMPLES, strict=True, emit=True, as_json=False, console=self._console) != 0:
             raise DemoFailed("the example holds cannot be imported")
-        extended = self._act()
+        self._hooks.subscribe_others()
+        extended, cancelled = self._act()
         self._deliver_early()
         self._wait_for_deadlines()
         self._deliver_again(extended)
+        self._console.print("[bold]7 · Webhooks[/] of every change, signed, to a receiver that is not always well")
+        self._hooks.tell(extended, cancelled, self._until)
         self._report()
 
-    def _act(self) -> Hold:
-        """Three customers act before their deadline; returns the hold that was extended, as it was before."""
+    def _act(self) -> tuple[Hold, Hold]:
+        """Three customers act in time; returns the hold extended and the one cancelled, as they were before."""
         with self._db.transaction() as tx:
             chosen = [HoldId(row.id) for row in tx.execute(_DUE_SOON, {"soon": _SOON})]
             if len(chosen) < 3:  # noqa: PLR2004 - one for each act
                 raise DemoFailed("fewer than three example holds come due soon")
-            before = holds.get(tx, chosen[0])
+            before, cancelled = holds.get(tx, chosen[0]), holds.get(tx, chosen[2])
             assert before is not None
+            assert cancelled is not None
         with self._db.transaction() as tx:
             answers = {
                 "extended by an hour": holds.extend(tx, chosen[0], before.version, For(timedelta(hours=1))),
@@ -146,7 +160,7 @@ class _Demo:
             if not isinstance(answer, Done):
                 raise DemoFailed(f"a hold could not be {act}: {answer.reason}")
             self._console.print(f"    {answer.hold.id} {act}")
-        return before
+        return before, cancelled
 
     def _deliver_early(self) -> None:
         with self._db.transaction() as tx:
@@ -194,7 +208,7 @@ class _Demo:
         )
 
     def _report(self) -> None:
-        self._console.print("[bold]7 · What came of it[/]")
+        self._console.print("[bold]8 · What came of it[/]")
         found = _status(self._db)
         with self._db.transaction() as tx:
             entries = tx.execute(_LEDGER).all()

@@ -11,6 +11,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from settings import ROOT
+
 pytestmark = pytest.mark.system
 
 HOLDFAST = str(Path(sys.executable).parent / "holdfast")
@@ -31,6 +33,7 @@ def scratch() -> str:
 
 def demo(scratch: str, *options: str, **settings: str) -> subprocess.CompletedProcess[str]:
     environment = {"PATH": "/usr/bin:/bin:/usr/sbin:/sbin", "TMPDIR": scratch, "COLUMNS": "80", "LANG": "C.UTF-8"}
+    environment["PYTHONPATH"] = str(ROOT)  # this tree, wherever the script was installed from
     environment |= settings
     return subprocess.run(
         [HOLDFAST, "demo", *options], env=environment, capture_output=True, text=True, timeout=120, check=False
@@ -42,6 +45,14 @@ def test_the_demo_shows_the_main_job_and_leaves_nothing_behind(scratch: str) -> 
     assert run.returncode == 0, run.stderr
     for shown in ("40 taken", "extended by an hour", "Ledger", "duplicate", "stale", "early", "checks passed", "Done."):
         assert shown in run.stdout, shown
+    told = " ".join(run.stdout.split())
+    assert re.search(r"(\d+) requests, all verified by the package standardwebhooks", told)
+    requests, events, again = map(int, re.findall(r"(\d+) (?:requests, all|events;|came again)", told))
+    assert requests == events + again
+    assert again >= events // 8
+    assert float(re.findall(r"Retry-After: 2; it waited (\S+) s", told)[0]) >= 2
+    assert re.findall(r"attempt (\d): (\d+)", told) == [("1", "500"), ("2", "500"), ("3", "500"), ("4", "204")]
+    assert re.search(r"is a dead letter: .* for 2 attempts, .* replayed by `demo`: 204 on attempt 3", told)
     assert max(map(len, run.stdout.splitlines())) <= 80
     assert mentions(scratch) == []
     assert list(Path(scratch).iterdir()) == []
