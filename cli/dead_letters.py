@@ -1,7 +1,5 @@
 """Commands about dead letters: list, show, replay, discard."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Annotated
 
 import typer
@@ -11,45 +9,30 @@ from sqlalchemy.exc import DBAPIError
 
 from cli.context import by_hand, database
 from cli.output import Json, print_fields, print_json
-from db import dead_letters, expiry, faults
+from cli.refusals import NotDone, refusals
+from db import dead_letters, expiry, faults, replays
 from db.dead_letters import DeadLetter
-from db.engine import Database
-from domain.errors import HoldfastError
+from db.engine import Database, Tx
+from db.replays import Replay
+from domain.endpoints import EndpointId
+from domain.identity import EventId
 from domain.instants import rfc3339
 from domain.outcomes import Outcome
 from domain.references import Reference, parse_reference
 from domain.text import clean_label
 from settings import settings
 
-app = typer.Typer(help="Commands that could not be applied.", rich_markup_mode=None)
+DELIVERY = "delivery"
+"""The kind of a dead letter that stands for a delivery which is not tried any more."""
+
+app = typer.Typer(
+    help="Commands that could not be applied, and deliveries that are tried no more.", rich_markup_mode=None
+)
 
 Number = Annotated[
     int, typer.Argument(metavar="NUMBER", min=1, max=2**63 - 1, help="The dead letter's number.", show_default=False)
 ]
 Operator = Annotated[str, typer.Option(help="Who does this; it is kept.", show_default=False)]
-
-
-class NotDone(HoldfastError):
-    """What was asked about a dead letter was refused. `reason`: missing, settled, malformed or failing."""
-
-    def __init__(self, reason: str, line: str) -> None:
-        super().__init__(reason, line)
-        self.reason = reason
-        self.line = line
-
-    def __str__(self) -> str:
-        return self.line
-
-
-@contextmanager
-def _refusals(*, as_json: bool) -> Iterator[None]:
-    """Print a refusal as JSON too where that was asked for; its line is told as any error's is."""
-    try:
-        yield
-    except NotDone as refused:
-        if as_json:
-            print_json({"refused": refused.reason, "message": refused.line})
-        raise
 
 
 @app.command("list")
@@ -68,7 +51,7 @@ def list_dead_letters(
     table = Table("number", "kind", "hold", "attempts", "since", "error", box=None, pad_edge=False)
     for letter in found:
         since = f"{letter.created_at:%Y-%m-%d %H:%M}"
-        table.add_row(str(letter.id), letter.kind, letter.hold_id, str(letter.attempts), since, letter.error)
+        table.add_row(str(letter.id), letter.kind, letter.hold_id, str(letter.attempts), since, _told(letter))
     Console(highlight=False, markup=False, emoji=False).print(table if found else "no dead letters")
     return 0
 
@@ -76,7 +59,7 @@ def list_dead_letters(
 @app.command()
 def show(number: Number, as_json: Json = False) -> int:
     """Show one dead letter whole."""
-    with _refusals(as_json=as_json), database() as db, db.transaction() as tx:
+    with refusals(as_json=as_json), database() as db, db.transaction() as tx:
         letter = _known(dead_letters.get(tx, number), number)
     if as_json:
         print_json(_as_data(letter))
@@ -87,32 +70,65 @@ def show(number: Number, as_json: Json = False) -> int:
 
 @app.command()
 def replay(number: Number, operator: Operator, as_json: Json = False) -> int:
-    """Apply a dead letter's reference again. Twice at once: the second waits, then finds it done."""
+    """Apply a dead letter's reference again, or let its delivery be sent again.
+
+    Twice at once: the second waits, then finds it done.
+    """
     who = clean_label("operator", operator)
-    with _refusals(as_json=as_json), database() as db:
+    with refusals(as_json=as_json), database() as db:
         outcome = _replay(db, number, who)
-    if as_json:
-        print_json({"dead_letter": number, "outcome": outcome.value})
-    else:
-        print(f"dead letter {number}: {outcome.value}")
+    _print_outcome(number, outcome, as_json=as_json)
     return 0
 
 
 @app.command()
 def discard(number: Number, operator: Operator, as_json: Json = False) -> int:
-    """Close a dead letter without applying it. A hold that was set aside with it goes back to the sweep."""
+    """Close a dead letter without applying it.
+
+    A hold that was set aside with it goes back to the sweep; a delivery is cancelled.
+    """
     who = clean_label("operator", operator)
-    with _refusals(as_json=as_json), database() as db, db.transaction() as tx:
-        letter = _open(dead_letters.get(tx, number, lock=True), number)
-        dead_letters.settle(tx, letter, dead_letters.DISCARDED, who)
-    if as_json:
-        print_json({"dead_letter": number, "outcome": dead_letters.DISCARDED})
-    else:
-        print(f"dead letter {number}: discarded")
+    with refusals(as_json=as_json), database() as db, db.transaction() as tx:
+        _discard(tx, number, who)
+    _print_outcome(number, dead_letters.DISCARDED, as_json=as_json)
     return 0
 
 
-def _replay(db: Database, number: int, operator: str) -> Outcome:
+def _print_outcome(number: int, outcome: str, *, as_json: bool) -> None:
+    if as_json:
+        print_json({"dead_letter": number, "outcome": outcome})
+    else:
+        print(f"dead letter {number}: {outcome}")
+
+
+def _discard(tx: Tx, number: int, operator: str) -> None:
+    """Close it. A delivery is locked before its letter, as everywhere; one that is gone or alive leaves the letter."""
+    letter = _open(dead_letters.get(tx, number), number)
+    if letter.kind == DELIVERY and replays.give_up(tx, *_delivery(letter), operator=operator):
+        return
+    dead_letters.settle(tx, _open(dead_letters.get(tx, number, lock=True), number), dead_letters.DISCARDED, operator)
+
+
+def _replay(db: Database, number: int, operator: str) -> str:
+    with db.transaction() as tx:
+        letter = _open(dead_letters.get(tx, number), number)
+        if letter.kind == DELIVERY:
+            return _revive(tx, letter, operator)
+    return _expire(db, number, operator).value
+
+
+def _revive(tx: Tx, letter: DeadLetter, operator: str) -> str:
+    """Let the lane send the delivery again; the replay closes the letter. Two at once: one finds it waiting."""
+    if replays.replay(tx, *_delivery(letter), operator=operator) is Replay.WAITING:
+        raise NotDone("settled", f"dead letter {letter.id} was dealt with meanwhile: its delivery waits to be sent")
+    return replays.REPLAYED
+
+
+def _delivery(letter: DeadLetter) -> tuple[EventId, EndpointId]:
+    return EventId(letter.reference["event_id"]), EndpointId(letter.reference["endpoint_id"])
+
+
+def _expire(db: Database, number: int, operator: str) -> Outcome:
     """Expire and settle in one transaction: dies before commit, and nothing was replayed."""
     try:
         with db.transaction() as tx:
@@ -147,6 +163,14 @@ def _open(letter: DeadLetter | None, number: int) -> DeadLetter:
     if known.replayed_at is not None:
         raise NotDone("settled", f"dead letter {number} was dealt with by {known.replayed_by}: {known.outcome}")
     return known
+
+
+def _told(letter: DeadLetter) -> str:
+    """The error; of a delivery also which one it is."""
+    if letter.kind != DELIVERY:
+        return letter.error
+    event, endpoint = _delivery(letter)
+    return f"{letter.error}: {event} for {endpoint}"
 
 
 def _as_data(letter: DeadLetter) -> dict[str, object]:

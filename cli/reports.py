@@ -8,12 +8,16 @@ from rich.table import Table
 from rich.text import Text
 
 from cli.output import print_fields
+from db.endpoint_status import EndpointHealth
 from db.reconcile import Violation
 from db.status import Status
 from domain.durations import format_duration
 from domain.instants import rfc3339
 from domain.money import format_money
 from domain.tracing import Step, Trace
+
+_ENDPOINTS_SHOWN = 20
+"""Lines of endpoints in a status on a terminal, at most; JSON has all."""
 
 
 def print_counts(console: Console, title: str, counts: Mapping[str, object]) -> None:
@@ -61,10 +65,30 @@ def print_status(console: Console, status: Status) -> None:
         for sweep in status.sweeps
     }
     print_counts(console, "Sweeps", ticks or {"none": "has ever ticked"})
+    if status.endpoints:
+        _print_endpoints(console, status.endpoints)
     for line in status.red:
         console.print(Text(f"red: {line}", style="bold red"))
     if not status.red:
         console.print(Text("all is well", style="green"))
+
+
+def _print_endpoints(console: Console, endpoints: Sequence[EndpointHealth]) -> None:
+    """The endpoints with most to do, and how many there are besides."""
+    console.print("[bold]Endpoints[/]")
+    table = Table(box=None, pad_edge=False)
+    for name in ("   id", "state", "breaker", "waiting", "due for", "2xx", "p50", "p95"):
+        left = name.strip() in {"id", "state", "breaker"}
+        table.add_column(name, justify="left" if left else "right", header_style="dim")
+    busiest = sorted(endpoints, key=lambda one: -one.backlog)[:_ENDPOINTS_SHOWN]
+    for one in busiest:
+        due = "" if one.oldest_due is None else format_duration(one.oldest_due)
+        rate = "" if one.success_rate is None else f"{one.success_rate:.1%}"
+        took = ("" if length is None else f"{length.total_seconds():.3f} s" for length in (one.p50, one.p95))
+        table.add_row(f"   {one.id}", one.state, one.breaker, f"{one.backlog:,}", due, rate, *took)
+    console.print(table)
+    if len(endpoints) > len(busiest):
+        console.print(f"   and {len(endpoints) - len(busiest):,} more; see `holdfast endpoints list`")
 
 
 def print_trace(console: Console, trace: Trace) -> None:

@@ -7,7 +7,8 @@ from typing import Any
 
 from sqlalchemy import Row, text
 
-from db import schema
+from db import endpoint_status, schema, slots
+from db.endpoint_status import EndpointHealth
 from db.engine import Tx
 from db.sweeps import sweep_name
 from domain.durations import format_duration
@@ -95,6 +96,7 @@ class Status:
     rescued: int = 0
     totals: Mapping[str, int] = field(default_factory=dict)
     open_amounts: Mapping[str, int] = field(default_factory=dict)
+    endpoints: Sequence[EndpointHealth] = field(default_factory=list)
     red: list[str] = field(default_factory=list)
 
     def as_data(self) -> dict[str, object]:
@@ -114,6 +116,7 @@ class Status:
             "rescued_last_hour": self.rescued,
             "totals": dict(self.totals),
             "open_amounts": dict(self.open_amounts),
+            "endpoints": [endpoint.as_data() for endpoint in self.endpoints],
             "red": self.red,
         }
 
@@ -132,11 +135,13 @@ def status(tx: Tx, *, grace: timedelta, silence: timedelta, now: datetime | None
     sweeps = [Sweep(**row._asdict()) for row in tx.execute(_SWEEPS, {"now": now})]
     letters = {row.kind: row.letters for row in tx.execute(_OPEN_DEAD_LETTERS)}
     outcomes, rescued = _outcomes(tx, now)
+    outdated = _outdated(current, schema.newest())
+    endpoints = [] if outdated else endpoint_status.of_all(tx, now)  # an older schema may not have the tables
     red = [
-        *_outdated(current, schema.newest()),
+        *outdated,
         *_stopped(tx.execute(_STOPPED_RUNS, {"now": now, "back": LAST_HOUR, "most": _ERRORS_TOLD}).all()),
         *_late(holds["oldest_overdue"], grace),
-        *_silent(sweeps, _needed(tx), silence),
+        *_silent(sweeps, _needed(tx, webhooks=bool(endpoints)), silence),
         *_waiting(letters),
     ]
     return Status(
@@ -146,6 +151,7 @@ def status(tx: Tx, *, grace: timedelta, silence: timedelta, now: datetime | None
         dead_letters=letters,
         outcomes=outcomes,
         rescued=rescued,
+        endpoints=endpoints,
         red=red,
         **holds,
     )
@@ -176,9 +182,10 @@ def _outcomes(tx: Tx, now: datetime) -> tuple[Tally, int]:
     return Tally({Outcome(row.outcome): int(row.references) for row in rows}), rescued
 
 
-def _needed(tx: Tx) -> set[str]:
-    """The expiry sweeps that must tick: the sweep's own, since it rescues, and those whose path drives a cohort."""
-    return {sweep_name(Path.SWEEP)} | {sweep_name(Path(path)) for path in tx.execute(_DRIVING).scalars()}
+def _needed(tx: Tx, *, webhooks: bool) -> set[str]:
+    """The sweeps that must tick: expiry's own (it rescues), those whose path drives a cohort, and webhooks'."""
+    driving = {sweep_name(Path(path)) for path in tx.execute(_DRIVING).scalars()}
+    return {sweep_name(Path.SWEEP)} | driving | ({slots.SWEEP} if webhooks else set())
 
 
 def _outdated(current: str, newest: str) -> list[str]:
@@ -204,17 +211,16 @@ def _late(oldest: timedelta | None, grace: timedelta) -> list[str]:
 
 
 def _silent(sweeps: Sequence[Sweep], needed: set[str], silence: timedelta) -> list[str]:
-    """A sweep whose path drives nothing any more may rest."""
-    retired = {sweep_name(path) for path in Path} - needed
+    """A sweep whose path drives nothing any more may rest, and that of webhooks where there is no endpoint."""
+    retired = {*(sweep_name(path) for path in Path), slots.SWEEP} - needed
     quiet = [
         f"{sweep.name} last ticked {format_duration(sweep.age)} ago, more than {format_duration(silence)}: "
         "see that beat and a worker of its lane run"
         for sweep in sweeps
         if sweep.age > silence and sweep.name not in retired
     ]
-    if all(sweep.name != sweep_name(Path.SWEEP) for sweep in sweeps):
-        quiet.append(f"{sweep_name(Path.SWEEP)} has never ticked: start beat and a worker with `holdfast up`")
-    return quiet
+    never = {sweep_name(Path.SWEEP), slots.SWEEP} & needed - {sweep.name for sweep in sweeps}
+    return quiet + [f"{name} has never ticked: start beat and a worker with `holdfast up`" for name in sorted(never)]
 
 
 def _waiting(letters: Mapping[str, int]) -> list[str]:

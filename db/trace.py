@@ -3,6 +3,7 @@
 Only the dead letters of a pruned hold are looked for by its id, in a table that is short since people empty it.
 """
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 from sqlalchemy import Row, text
 
 from db import holds
+from db.deliveries import letter_key
 from db.engine import Tx
 from domain.changes import Kind, ledger_side
 from domain.holds import LAPSED, Hold
@@ -44,6 +46,16 @@ _ENTRIES = text("SELECT side, amount, currency, reason, at FROM ledger WHERE hol
 
 _EVENTS = text("SELECT event_id, type, occurred_at FROM events WHERE event_id = ANY(CAST(:ids AS text[]))")
 
+_DELIVERIES = text("""
+SELECT event_id, endpoint_id, state, trigger, created_at, next_attempt_at, settled_at, replays, replayed_at, replayed_by
+FROM deliveries WHERE event_id = ANY(CAST(:ids AS text[])) ORDER BY event_id, endpoint_id
+""")
+
+_ATTEMPTS = text("""
+SELECT event_id, endpoint_id, number, trigger, started_at, duration, peer, status, failure, worker
+FROM attempts WHERE event_id = ANY(CAST(:ids AS text[])) ORDER BY event_id, endpoint_id, number
+""")
+
 _LETTER = "SELECT id, kind, sweep_run, error, attempts, created_at, replayed_at, replayed_by, outcome FROM dead_letters"
 
 _LETTERS = text(f"{_LETTER} WHERE key = ANY(CAST(:keys AS text[])) ORDER BY id")
@@ -60,11 +72,14 @@ def trace(tx: Tx, hold: HoldId) -> Trace | None:
     now = holds.get(tx, hold)
     effects = sorted(tx.execute(_EFFECTS, _keys(hold)), key=_in_order_of_causes)
     entries = {row.side: row for row in tx.execute(_ENTRIES, {"hold": hold})}
-    letters = _letters(tx, hold, now, effects)
+    ids = [event_id(effect.kind, hold, effect.version) for effect in effects]
+    sendings = tx.execute(_DELIVERIES, {"ids": ids}).all()
+    letters = _letters(tx, hold, now, effects, sendings)
     if now is None and not effects and not entries and not letters:
         return None
     steps = [
         *_changes(tx, hold, now, effects, entries=entries, letters=letters),
+        *_sendings(sendings, tx.execute(_ATTEMPTS, {"ids": ids}).all()),
         *(step for letter in letters for step in _letter(letter)),
     ]
     return Trace(hold, now, in_time(steps))
@@ -114,14 +129,18 @@ def _in_order_of_causes(effect: Row[Any]) -> tuple[int, int]:
     return _ORDER.index(Kind(effect.kind)), effect.version
 
 
-def _letters(tx: Tx, hold: HoldId, now: Hold | None, effects: Sequence[Row[Any]]) -> Sequence[Row[Any]]:
+def _letters(
+    tx: Tx, hold: HoldId, now: Hold | None, effects: Sequence[Row[Any]], sendings: Sequence[Row[Any]]
+) -> Sequence[Row[Any]]:
+    """The dead letters of its expiries and of its events' deliveries."""
     if now is None and not effects:
         return tx.execute(_LETTERS_OF_A_PRUNED_HOLD, {"hold": hold}).all()
     versions = {(effect.version, effect.expires_at) for effect in effects}
     if now is not None:
         versions.add((now.version, now.expires_at))
     jobs: set[EffectKey] = {expiry_key(hold, version, deadline) for version, deadline in versions}
-    return tx.execute(_LETTERS, {"keys": sorted(f"expiry:{job}" for job in jobs)}).all()
+    keys = [f"expiry:{job}" for job in jobs] + [letter_key(row.event_id, row.endpoint_id) for row in sendings]
+    return tx.execute(_LETTERS, {"keys": sorted(keys)}).all()
 
 
 def _lapse(
@@ -164,6 +183,36 @@ def _entry(entry: Row[Any] | None) -> Iterator[Step]:
 def _event(event: Row[Any] | None) -> Iterator[Step]:
     if event is not None:
         yield Step(event.occurred_at, "event", {"event": event.event_id, "type": event.type})
+
+
+def _sendings(sendings: Sequence[Row[Any]], attempts: Sequence[Row[Any]]) -> Iterator[Step]:
+    """Each delivery of the hold's events, its requests, and how it ended."""
+    mine = defaultdict(list)
+    for made in attempts:
+        mine[made.event_id, made.endpoint_id].append(made)
+    for row in sendings:
+        where = {"event": row.event_id, "endpoint": row.endpoint_id}
+        waiting = row.next_attempt_at if row.state == "pending" else None
+        yield Step(row.created_at, "delivery", {**where, "state": row.state, "next_attempt": waiting})
+        if row.replayed_at is not None:
+            yield Step(row.replayed_at, "delivery replayed", {**where, "by": row.replayed_by, "replays": row.replays})
+        for made in mine[row.event_id, row.endpoint_id]:
+            yield Step(made.started_at, "request", {**where, **_request(made)})
+        if row.settled_at is not None:
+            yield Step(row.settled_at, "delivered" if row.state == "delivered" else f"delivery {row.state}", where)
+
+
+def _request(made: Row[Any]) -> dict[str, object]:
+    """What is known of one request; without a duration nobody recorded how it ended."""
+    return {
+        "number": made.number,
+        "trigger": made.trigger,
+        "status": made.status,
+        "failure": made.failure,
+        "took_s": None if made.duration is None else made.duration.total_seconds(),
+        "peer": made.peer,
+        "worker": made.worker,
+    }
 
 
 def _letter(letter: Row[Any]) -> Iterator[Step]:

@@ -30,16 +30,32 @@ EVERY_COMMAND: list[tuple[str, ...]] = [
     ("prune", "--closed-after", "1d"),
     ("import", "-"),
     ("migrate",),
+    ("endpoints", "list"),
+    ("endpoints", "show", "ep"),
+    ("endpoints", "edit", "ep", "--rate", "5"),
+    ("endpoints", "revoke", "ep", "key"),
+    ("endpoints", "pause", "ep"),
+    ("endpoints", "resume", "ep"),
+    ("endpoints", "disable", "ep", "--reason", "rain"),
+    ("endpoints", "enable", "ep"),
+    ("endpoints", "delete", "ep"),
+    ("endpoints", "test", "ep"),
+    ("deliveries", "list"),
+    ("deliveries", "show", "event", "ep"),
+    ("deliveries", "replay", "event", "--operator", "ada"),
     ("dead-letters", "list"),
     ("dead-letters", "show", "1"),
     ("dead-letters", "replay", "1", "--operator", "ada"),
     ("dead-letters", "discard", "1", "--operator", "ada"),
 ]
-"""Every command that needs the database, but for `apply`, which answers line by line."""
+"""Every command that needs the database, but for `apply`, which answers line by line, and those that make keys."""
+
+GROUPS = {"endpoints", "deliveries", "dead-letters"}
+"""Words that are no command by themselves."""
 
 
 def name_of(command: tuple[str, ...]) -> str:
-    return " ".join(command[: 2 if command[0] == "dead-letters" else 1])
+    return " ".join(command[: 2 if command[0] in GROUPS else 1])
 
 
 class Said(NamedTuple):

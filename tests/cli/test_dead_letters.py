@@ -2,10 +2,12 @@
 
 import pytest
 
-from db import dead_letters
+from db import dead_letters, endpoints
+from domain.endpoints import Overrides
 from tests.cli.conftest import Command
 from tests.helpers import Desk
 from tests.histories import set_aside
+from tests.hooks import BROKEN, Hooks
 
 CAUSE = "numeric field overflow"
 
@@ -119,3 +121,66 @@ def test_a_number_that_is_none_is_told_in_one_line(holdfast: Command, command: t
     assert holdfast("dead-letters", *command) == (1, "", f"holdfast: {line}\n")
     said = holdfast("dead-letters", *command, "--json")
     assert (said.code, said.complaint, said.data) == (1, line, {"refused": "missing", "message": line})
+
+
+@pytest.fixture
+def undelivered(desk: Desk) -> int:
+    """The number of the dead letter of hold `w`'s placing, which endpoint `ep` did not take."""
+    hooks = Hooks(desk.database)
+    hooks.endpoint("ep", overrides=Overrides(max_attempts=1))
+    hooks.placed("w")
+    hooks.make_due()
+    hooks.attempt(BROKEN)
+    return int(desk.sql("SELECT id FROM dead_letters")[0][0])
+
+
+def test_a_dead_delivery_is_listed_with_its_event_and_endpoint(holdfast: Command, undelivered: int) -> None:
+    data = holdfast("dead-letters", "show", str(undelivered), "--json").data
+    assert (data["kind"], data["hold"], data["error"], data["reference"]) == (
+        "delivery", None, "attempts used up", {"event_id": "reservation-placed:w:1", "endpoint_id": "ep"},
+    )  # fmt: skip
+    told = " ".join(holdfast("dead-letters", "list").out.split())
+    assert told.endswith("attempts used up: reservation-placed:w:1 for ep")
+
+
+def test_replaying_a_dead_delivery_lets_it_be_sent_again_once(
+    holdfast: Command, desk: Desk, undelivered: int
+) -> None:
+    said = holdfast("dead-letters", "replay", str(undelivered), "--operator", "ada", "--json")
+    assert (said.code, said.data, said.err) == (0, {"dead_letter": undelivered, "outcome": "replayed"}, "")
+    assert desk.sql("SELECT state, trigger, replays, replayed_by FROM deliveries") == [("pending", "replay", 1, "ada")]
+    assert desk.sql("SELECT replayed_by, outcome FROM dead_letters") == [("ada", "replayed")]
+    before = desk.everything()
+    for verb in ("replay", "discard"):
+        again = holdfast("dead-letters", verb, str(undelivered), "--operator", "bob")
+        assert (again.code, again.complaint) == (1, f"dead letter {undelivered} was dealt with by ada: replayed")
+    assert desk.everything() == before
+
+
+def test_discarding_a_dead_delivery_cancels_it(holdfast: Command, desk: Desk, undelivered: int) -> None:
+    said = holdfast("dead-letters", "discard", str(undelivered), "--operator", "ada")
+    assert said == (0, f"dead letter {undelivered}: discarded\n", "")
+    assert desk.sql("SELECT state, replays FROM deliveries") == [("cancelled", 0)]
+    assert desk.sql("SELECT replayed_by, outcome FROM dead_letters") == [("ada", "discarded")]
+
+
+def test_a_dead_delivery_of_a_deleted_endpoint_is_not_replayed_but_can_be_discarded(
+    holdfast: Command, desk: Desk, undelivered: int
+) -> None:
+    Hooks(desk.database).call(endpoints.delete)
+    before = desk.everything()
+    said = holdfast("dead-letters", "replay", str(undelivered), "--operator", "ada", "--json")
+    line = "delivery: its endpoint is deleted; add another"
+    assert (said.code, said.complaint, said.data) == (1, line, {"refused": "refused", "message": line})
+    assert desk.everything() == before
+    assert holdfast("dead-letters", "discard", str(undelivered), "--operator", "ada").code == 0
+    assert desk.sql("SELECT outcome FROM dead_letters") == [("discarded",)]
+
+
+def test_a_dead_letter_whose_delivery_is_gone_can_be_discarded(
+    holdfast: Command, desk: Desk, undelivered: int
+) -> None:
+    desk.sql("DELETE FROM deliveries")
+    assert holdfast("dead-letters", "replay", str(undelivered), "--operator", "ada").code == 1
+    assert holdfast("dead-letters", "discard", str(undelivered), "--operator", "ada").code == 0
+    assert desk.sql("SELECT replayed_by, outcome FROM dead_letters") == [("ada", "discarded")]

@@ -6,15 +6,18 @@ from typing import Any
 import pytest
 from sqlalchemy import event, text
 
+from db import replays
 from db.trace import trace
+from domain.endpoints import EndpointId, Overrides
 from domain.holds import Hold
-from domain.identity import HoldId
+from domain.identity import EventId, HoldId
 from domain.outcomes import Outcome
 from domain.paths import Carrier, Path
 from domain.terms import Until
 from domain.tracing import Step, Trace, in_time
 from tests.helpers import Desk, fill, whole_second
 from tests.histories import EUR, HOUR, forget, live_through_everything, set_aside, settle, sweep, take
+from tests.hooks import BROKEN, OK, TIMEOUT, Hooks
 
 
 def traced(desk: Desk, hold: str = "h") -> Trace:
@@ -168,6 +171,54 @@ def test_a_hold_that_was_set_aside_tells_its_dead_letter_and_what_became_of_it(d
     assert [step.what for step in found.steps][-5:] == [
         "message", "attempt", "expired", "event", "dead letter settled"
     ]  # fmt: skip
+
+
+def test_deliveries_are_told_with_each_request_and_how_they_ended(desk: Desk) -> None:
+    hooks = Hooks(desk.database)
+    hooks.endpoint("ep", overrides=Overrides(max_attempts=2))
+    hooks.placed("h")
+    hooks.placed("other")
+    hooks.sql("UPDATE deliveries SET next_attempt_at = now() + interval '1 h' WHERE event_id LIKE '%other%'")
+    for result in (TIMEOUT, BROKEN):
+        hooks.sql("UPDATE deliveries SET next_attempt_at = now() WHERE event_id NOT LIKE '%other%'")
+        hooks.attempt(result)
+    where = {"event": "reservation-placed:h:1", "endpoint": "ep"}
+    made = {**where, "trigger": "auto", "took_s": 0.02, "peer": "192.0.2.1:443", "worker": "worker@test"}
+    found = traced(desk)
+    assert [step.what for step in found.steps] == [
+        "placed", "event", "delivery", "request", "request", "delivery dead", "dead letter"
+    ]  # fmt: skip
+    assert facts(found, "delivery") == [{**where, "state": "dead", "next_attempt": None}]
+    assert facts(found, "request") == [
+        {**made, "number": 1, "status": None, "failure": "timeout"},
+        {**made, "number": 2, "status": 500, "failure": None},
+    ]
+    assert facts(found, "delivery dead") == [where]
+    [letter] = facts(found, "dead letter")
+    assert (letter["kind"], letter["error"]) == ("delivery", "attempts used up")
+
+
+def test_a_replayed_delivery_tells_who_did_it_and_that_it_was_delivered(desk: Desk) -> None:
+    hooks = Hooks(desk.database)
+    hooks.endpoint("ep", overrides=Overrides(max_attempts=1))
+    hooks.placed("h")
+    hooks.make_due()
+    hooks.attempt(BROKEN)
+    event = EventId("reservation-placed:h:1")
+    with desk.database.transaction() as tx:
+        replays.replay(tx, event, EndpointId("ep"), operator="jo")
+    assert facts(traced(desk), "delivery") == [
+        {"event": event, "endpoint": "ep", "state": "pending", "next_attempt": hooks.delivery().next_attempt_at}
+    ]
+    hooks.make_due()
+    hooks.attempt(OK)
+    found = traced(desk)
+    assert [step.what for step in found.steps] == [
+        "placed", "event", "delivery", "request", "dead letter",
+        "delivery replayed", "dead letter settled", "request", "delivered",
+    ]  # fmt: skip
+    assert facts(found, "delivery replayed") == [{"event": event, "endpoint": "ep", "by": "jo", "replays": 1}]
+    assert [told["trigger"] for told in facts(found, "request")] == ["auto", "replay"]
 
 
 def test_an_imported_hold_says_so(desk: Desk) -> None:
