@@ -6,7 +6,7 @@ from enum import StrEnum
 from typing import Any, assert_never
 from uuid import UUID
 
-from sqlalchemy import Row, text
+from sqlalchemy import text
 
 from db import dead_letters, health
 from db.endpoint_keys import LIVE, SealedKey
@@ -32,17 +32,17 @@ from domain.webhooks import (
 _MOST_SPENT = 100
 """Deliveries found to be past their bounds that one call ends; the next call goes on."""
 
-_TAKE_NEXT_IF_SLOT_IS_OURS_AND_PACE_ALLOWS = text(f"""
-WITH held AS MATERIALIZED (
+TAKE_NEXT = f"""
+held AS MATERIALIZED (
     UPDATE endpoint_slots AS s SET lease_until = clock_timestamp() + CAST(:lease AS interval)
     FROM endpoints AS p
     WHERE s.endpoint_id = :endpoint AND s.slot = :slot AND s.token = :token
-      AND p.id = s.endpoint_id AND {LETS_THROUGH} AND s.slot < {USABLE}
+      AND p.id = s.endpoint_id AND {LETS_THROUGH} AND s.slot < {USABLE} AND {{if_so}}
     RETURNING p.url, p.waits, p.max_attempts, p.max_age, p.client_errors_final, p.rate, p.stood_still
 ), due AS MATERIALIZED (
     SELECT d.event_id, d.attempts, d.spared, d.trigger, d.aging_since, d.still_before
     FROM deliveries AS d
-    WHERE {DUE.format(endpoint=":endpoint")} AND EXISTS (SELECT FROM held)
+    WHERE {DUE.format(endpoint=":endpoint")} AND EXISTS (SELECT FROM held) AND d.event_id <> {{except_for}}
     ORDER BY d.next_attempt_at LIMIT 1 FOR UPDATE SKIP LOCKED
 ), judged AS MATERIALIZED (
     SELECT *, CASE
@@ -71,7 +71,7 @@ WITH held AS MATERIALIZED (
       AND (j.rate IS NULL OR EXISTS (SELECT FROM paced))
     RETURNING d.event_id, d.attempts AS number, d.lease_token, d.trigger
 ), keys AS MATERIALIZED (
-    SELECT coalesce(array_agg(k.key_id ORDER BY k.created_at DESC, k.key_id), '{{}}') AS key_ids,
+    SELECT coalesce(array_agg(k.key_id ORDER BY k.created_at DESC, k.key_id), CAST(ARRAY[] AS text[])) AS key_ids,
            array_agg(k.scheme ORDER BY k.created_at DESC, k.key_id) AS schemes,
            array_agg(k.sealed ORDER BY k.created_at DESC, k.key_id) AS sealed
     FROM endpoint_keys AS k WHERE k.endpoint_id = :endpoint AND {LIVE} AND EXISTS (SELECT FROM judged)
@@ -80,9 +80,19 @@ WITH held AS MATERIALIZED (
     SELECT t.event_id, :endpoint, t.number, t.trigger, clock_timestamp(), k.key_ids, :worker
     FROM taken AS t CROSS JOIN keys AS k
 )
-SELECT j.event_id, j.spent, j.attempts, j.spared, j.trigger, j.age, j.type, j.body, j.url, j.waits, j.max_attempts,
-       j.max_age, j.client_errors_final, t.number, t.lease_token, clock_timestamp() AS at, k.*
-FROM judged AS j CROSS JOIN keys AS k LEFT JOIN taken AS t ON true
+"""  # noqa: S608 - the parts are constants of this project
+
+"""SQL: take the next delivery `if_so`, a condition, and `except_for` one event. A piece of two
+statements, with the columns NEXT of `judged AS j CROSS JOIN keys AS k LEFT JOIN taken AS t ON true`."""
+
+NEXT = """
+j.event_id, j.spent, j.attempts, j.spared, j.trigger, j.age, j.type, j.body, j.url, j.waits, j.max_attempts,
+j.max_age, j.client_errors_final, t.number, t.lease_token, clock_timestamp() AS at, k.*
+"""
+
+_TAKE_NEXT_IF_SLOT_IS_OURS_AND_PACE_ALLOWS = text(f"""
+WITH {TAKE_NEXT.format(if_so="true", except_for="''")}
+SELECT {NEXT} FROM judged AS j CROSS JOIN keys AS k LEFT JOIN taken AS t ON true
 """)  # noqa: S608 - the parts are constants of this project
 
 _SETTLE = """
@@ -95,11 +105,12 @@ WHERE d.event_id = :event AND d.endpoint_id = :endpoint AND d.lease_token = :tok
 RETURNING d.event_id
 """
 
-_UNWELL = "p.failures > 0 OR p.failing_since IS NOT NULL OR p.breaker_until IS NOT NULL OR p.told IS NOT NULL"
+UNWELL = "p.failures > 0 OR p.failing_since IS NOT NULL OR p.breaker_until IS NOT NULL OR p.told IS NOT NULL"
+"""SQL: endpoint `p` has a health that a success changes."""
 
 _SETTLE_IF_TOKEN_IS_NEWEST = text(f"""
 WITH settled AS ({_SETTLE})
-SELECT {_UNWELL} AS unwell FROM settled CROSS JOIN endpoints AS p WHERE p.id = :endpoint
+SELECT {UNWELL} AS unwell FROM settled CROSS JOIN endpoints AS p WHERE p.id = :endpoint
 """)  # noqa: S608 - the parts are constants of this file
 
 _SETTLE_IF_TOKEN_IS_NEWEST_AND_RECORD_THE_ANSWER = text(f"""
@@ -107,7 +118,7 @@ WITH settled AS ({_SETTLE}), answered AS (
     UPDATE attempts SET duration = :duration, peer = :peer, status = :status, failure = :failure, detail = :detail
     WHERE event_id = :event AND endpoint_id = :endpoint AND number = :number AND duration IS NULL
 )
-SELECT {_UNWELL} AS unwell FROM settled CROSS JOIN endpoints AS p WHERE p.id = :endpoint
+SELECT {UNWELL} AS unwell FROM settled CROSS JOIN endpoints AS p WHERE p.id = :endpoint
 """)  # noqa: S608 - the parts are constants of this file
 
 _END = text("""
@@ -169,21 +180,27 @@ def take(tx: Tx, slot: Slot, policy: DeliveryPolicy, *, worker: str) -> Taken | 
     this one request.
     """
     by_index(tx)
-    asked = {
-        "endpoint": slot.endpoint, "slot": slot.number, "token": slot.token, "worker": worker, "lease": policy.lease,
-        "attempts": policy.retry.attempts, "max_age": policy.retry.max_age, "slack": policy.pace_slack,
-    }  # fmt: skip
+    asked = asked_for(slot, policy, worker)
     for _ in range(_MOST_SPENT):
         row = tx.execute(_TAKE_NEXT_IF_SLOT_IS_OURS_AND_PACE_ALLOWS, asked).one_or_none()
         if row is None:
             return Nothing.DUE
         if row.spent is None:
-            return Nothing.PACED if row.number is None else _taken(row, slot, policy)
+            return Nothing.PACED if row.number is None else taken_from(row, slot, policy)
         end(tx, EventId(row.event_id), slot.endpoint, row.spent, attempts=row.attempts, test=row.trigger == "test")
     return Nothing.DUE
 
 
-def _taken(row: Row[Any], slot: Slot, policy: DeliveryPolicy) -> Taken:
+def asked_for(slot: Slot, policy: DeliveryPolicy, worker: str) -> dict[str, Any]:
+    """What TAKE_NEXT asks for."""
+    return {
+        "endpoint": slot.endpoint, "slot": slot.number, "token": slot.token, "worker": worker, "lease": policy.lease,
+        "attempts": policy.retry.attempts, "max_age": policy.retry.max_age, "slack": policy.pace_slack,
+    }  # fmt: skip
+
+
+def taken_from(row: Any, slot: Slot, policy: DeliveryPolicy) -> Taken:
+    """The delivery in a row of NEXT that says it was taken."""
     bounds = overrides_of(row).over(policy.retry)
     if row.trigger == "test":
         bounds = RetryPolicy(attempts=1)

@@ -10,12 +10,12 @@ from typing import Protocol
 import structlog
 from sqlalchemy.exc import DBAPIError
 
-from db import deliveries, slots
+from db import deliveries, onward, slots
 from db.deliveries import Nothing, Settled, Taken
 from db.engine import Database, Session, Tx
 from db.slots import Slot
 from domain.endpoints import DeliveryPolicy, EndpointId
-from domain.webhooks import Result, Verdict, judge
+from domain.webhooks import Answered, Delivered, Result, Verdict, judge
 
 log = structlog.get_logger(__name__)
 
@@ -85,6 +85,10 @@ class _Turn:
         self._sent += 1
         policy = self._drain.policy
         verdict = judge(result, taken.made(took), taken.policy, random=_random)
+        if isinstance(verdict, Delivered) and isinstance(result, Answered) and self._drain.clock() < self._until:
+            next_one = self._delivered(taken, result, took)
+            if next_one is not None:
+                return next_one
         try:
             with self._session.transaction() as tx:
                 settled = deliveries.settle(tx, taken, result, verdict, policy, took=took)
@@ -97,6 +101,18 @@ class _Turn:
             next_one = Drained(self._sent)
         _tell(taken, verdict, settled)
         return next_one
+
+    def _delivered(self, taken: Taken, answer: Answered, took: timedelta) -> Taken | Drained | None:
+        """The common case in one round trip; None where it is not that case."""
+        drain = self._drain
+        with self._session.transaction() as tx:
+            found = onward.settle_delivered_and_take(
+                tx, taken, answer, self._slot, drain.policy, took=took, worker=drain.worker
+            )
+        if not isinstance(found, Nothing):
+            return found
+        with self._session.transaction() as tx:
+            return self.go_on(tx)
 
     def go_on(self, tx: Tx) -> Taken | Drained:
         """Take the next delivery, or leave the slot."""
