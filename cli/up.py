@@ -22,6 +22,7 @@ _NEXT = """
   holdfast place seat-1 --resource seat-12A --customer ada --for 30s
   holdfast trace seat-1
   holdfast status
+  holdfast endpoints add https://hooks.example.com/holdfast
 Ctrl-C stops everything; what it holds stays in {state}.
 """
 

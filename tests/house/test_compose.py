@@ -104,6 +104,18 @@ def test_passwords_are_asked_for_and_stand_nowhere() -> None:
         assert all(use.startswith(":?") for use in uses)
 
 
+def test_only_who_seals_and_who_opens_endpoint_secrets_gets_the_vault_keys_which_are_asked_for() -> None:
+    given = {name for name, service in SERVICES.items() if "HOLDFAST_VAULT_KEYS" in service.get("environment", {})}
+    assert given == {"migrate", "worker-webhooks"}
+    assert EXAMPLE["HOLDFAST_VAULT_KEYS"] == ""
+    assert re.findall(r"\$\{HOLDFAST_VAULT_KEYS([^}]*)\}", COMPOSE) == [":?set it in .env"]
+
+
+def test_nothing_deployed_may_send_webhooks_inside() -> None:
+    assert "DANGEROUS" not in COMPOSE
+    assert "HOLDFAST_DANGEROUS_WEBHOOK_TARGETS" not in EXAMPLE
+
+
 def test_redis_keeps_its_keys() -> None:
     command = SERVICES["redis"]["command"]
     options = dict(zip(command[1::2], command[2::2], strict=True))
