@@ -35,7 +35,7 @@ from bench import harness
 from cli.local.answers import free_port
 from cli.local.programs import LANES, Program, node, worker
 from cli.local.stack import Stack
-from db import endpoint_keys, endpoints, holds
+from db import endpoint_keys, endpoints, holds, slots
 from db.endpoint_keys import SealedKey, place
 from db.engine import Database
 from domain.endpoints import EndpointId, Overrides, Terms
@@ -112,6 +112,16 @@ class Bench:
             endpoint_keys.rotate(tx, endpoint, SealedKey(key.key_id, "v1", sealed), grace=timedelta(0))
         return endpoint
 
+    def tick(self) -> None:
+        """Start beat, and wait for its first ticks."""
+        self.stack.start_program("beat")
+        until(self._has_ticked, 60)
+
+    def _has_ticked(self) -> bool:
+        with self.db.transaction() as tx:
+            query = text("SELECT count(*) FROM sweeps WHERE name = :name AND ticks > 4")
+            return bool(tx.execute(query, {"name": slots.SWEEP}).scalar_one())
+
     def fill(self, endpoint: EndpointId, count: int, batch: str = "b") -> None:
         """So many due deliveries for it alone."""
         with self.db.transaction() as tx:
@@ -121,6 +131,12 @@ class Bench:
         """How many of its deliveries are done."""
         with self.db.transaction() as tx:
             query = text("SELECT count(*) FROM deliveries WHERE endpoint_id = :id AND state = 'delivered'")
+            return int(tx.execute(query, {"id": endpoint}).scalar_one())
+
+    def under_way(self, endpoint: EndpointId) -> int:
+        """How many of its requests have no end on record."""
+        with self.db.transaction() as tx:
+            query = text("SELECT count(*) FROM attempts WHERE endpoint_id = :id AND duration IS NULL")
             return int(tx.execute(query, {"id": endpoint}).scalar_one())
 
     def latencies(self, endpoint: EndpointId) -> list[float]:
@@ -277,7 +293,7 @@ def commit_to_2xx(seconds: float, rate: int = 200) -> float:
     """(d): the 95th percentile in seconds, while holds are placed at this rate by two writers."""
     with bench() as at:
         endpoint = at.subscribe("ep", f"{at.receiver}/0")
-        at.stack.start_program("beat")
+        at.tick()
         count = int(seconds * rate)
         began = time.monotonic()
 
@@ -302,10 +318,9 @@ def beside_a_hang() -> float:
     """(e): the 95th percentile of 20 deliveries beside 200 of an endpoint that never answers."""
     with bench() as at:
         hangs, well = at.subscribe("hangs", f"{at.receiver}/hang"), at.subscribe("well", f"{at.receiver}/0")
-        at.stack.start_program("beat")
+        at.tick()
         at.fill(hangs, 200)
-        until(lambda: at.stack.is_running("beat"))
-        time.sleep(2)  # it is hanging by now, in all the places it may have
+        until(lambda: at.under_way(hangs) == CAP, 60)
         at.fill(well, 20)
         until(lambda: at.delivered(well) == 20, 60)
         return harness.quantile(at.latencies(well), 0.95)
@@ -317,7 +332,7 @@ def beside_a_backlog(rows: int) -> float:
         big, small = at.subscribe("big", f"{at.receiver}/1"), at.subscribe("small", f"{at.receiver}/0")
         at.fill(big, rows)
         harness.settle(at.db)
-        at.stack.start_program("beat")
+        at.tick()
         until(lambda: at.delivered(big) > 0, 60)
         at.fill(small, 10)
         until(lambda: at.delivered(small) == 10, 60)
@@ -330,7 +345,7 @@ def hostile_growth_mb(attempts: int) -> float:
     with bench(webhook_breaker_failures=1_000_000) as at, hostile_receiver() as url:
         once = Overrides(max_attempts=1)
         chosen = [at.subscribe(f"h-{name}", f"{url}/{name}", overrides=once) for name in HOSTILE]
-        at.stack.start_program("beat")
+        at.tick()
         for endpoint in chosen:
             at.fill(endpoint, 10, "warm")
         until(lambda: _nothing_waits(at))
