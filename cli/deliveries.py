@@ -132,6 +132,8 @@ def _replayed(tx: Tx, chosen: Selection, operator: str, limit: int) -> int:
 def _none_to_replay(event: str, states: list[str]) -> NotDone:
     if not states:
         return NotDone("missing", f"there is no delivery of {event} that fits; see `holdfast deliveries list`")
+    if "dead" in states:
+        return NotDone("refused", f"the endpoints of {event}'s dead deliveries are deleted; add others")
     return NotDone("refused", f"the deliveries of {event} are {' or '.join(states)}; only a dead one can be replayed")
 
 

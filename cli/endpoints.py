@@ -265,8 +265,8 @@ def try_out(id_: Id, as_json: Json = False) -> int:
     endpoint = endpoint_id(id_)
     with refusals(as_json=as_json), database() as db:
         with db.transaction() as tx:
-            found = endpoint_edits.locked(tx, endpoint)
-        _checked(found.terms.url)
+            url = _open(endpoint_edits.locked(tx, endpoint)).terms.url
+        _checked(url)
         with db.transaction() as tx:
             _open(endpoint_edits.locked(tx, endpoint))
             event = endpoint_events.try_out(tx, endpoint)
@@ -277,11 +277,12 @@ def try_out(id_: Id, as_json: Json = False) -> int:
     return 0
 
 
-def _open(found: Endpoint) -> None:
+def _open(found: Endpoint) -> Endpoint:
     """Refuse what would only be sent some day."""
     if found.state is not State.ENABLED:
         cure = "resume" if found.state is State.PAUSED else "enable"
         raise BadInput("endpoint", f"{found.id!r} is {found.state}; use {cure} first")
+    return found
 
 
 def _moved(id_: str, move: Callable[[Tx, EndpointId], Endpoint], *, as_json: bool) -> int:

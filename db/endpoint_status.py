@@ -14,8 +14,8 @@ from domain.instants import rfc3339
 LAST_HOUR = timedelta(hours=1)
 """How far back requests are looked at."""
 
-# What waits is counted by the partial index on due deliveries: 15 ms for 100,000. Requests under way have no duration
-# yet, and are left out.
+# What waits is counted by the partial index on due deliveries: 0.05 s for 100,000. Requests under way have no
+# duration yet, and are left out. Requests are read through: 0.8 s for a million.
 _HEALTH = text("""
 SELECT p.id, p.label, p.state, p.reason, p.failures, p.failing_since, p.breaker_until,
        waiting.backlog, waiting.oldest, coalesce(made.attempts, 0) AS attempts, made.succeeded, made.percentiles

@@ -143,9 +143,7 @@ def test_a_dead_delivery_is_listed_with_its_event_and_endpoint(holdfast: Command
     assert told.endswith("attempts used up: reservation-placed:w:1 for ep")
 
 
-def test_replaying_a_dead_delivery_lets_it_be_sent_again_once(
-    holdfast: Command, desk: Desk, undelivered: int
-) -> None:
+def test_replaying_a_dead_delivery_lets_it_be_sent_again_once(holdfast: Command, desk: Desk, undelivered: int) -> None:
     said = holdfast("dead-letters", "replay", str(undelivered), "--operator", "ada", "--json")
     assert (said.code, said.data, said.err) == (0, {"dead_letter": undelivered, "outcome": "replayed"}, "")
     assert desk.sql("SELECT state, trigger, replays, replayed_by FROM deliveries") == [("pending", "replay", 1, "ada")]
@@ -177,9 +175,7 @@ def test_a_dead_delivery_of_a_deleted_endpoint_is_not_replayed_but_can_be_discar
     assert desk.sql("SELECT outcome FROM dead_letters") == [("discarded",)]
 
 
-def test_a_dead_letter_whose_delivery_is_gone_can_be_discarded(
-    holdfast: Command, desk: Desk, undelivered: int
-) -> None:
+def test_a_dead_letter_whose_delivery_is_gone_can_be_discarded(holdfast: Command, desk: Desk, undelivered: int) -> None:
     desk.sql("DELETE FROM deliveries")
     assert holdfast("dead-letters", "replay", str(undelivered), "--operator", "ada").code == 1
     assert holdfast("dead-letters", "discard", str(undelivered), "--operator", "ada").code == 0

@@ -7,7 +7,8 @@ import psycopg
 import pytest
 
 from cli.local.engines import Postgres
-from db import schema
+from db import endpoint_status, endpoints, schema
+from db.endpoint_status import LAST_HOUR
 from db.engine import Database
 from db.status import Status, Sweep, status
 from domain.identity import HoldId
@@ -17,6 +18,7 @@ from domain.references import Reference
 from tests.conftest import libpq
 from tests.helpers import GRACE, Desk, carrier
 from tests.histories import EUR, HOUR, live_through_everything, set_aside, settle, sweep
+from tests.hooks import BROKEN, OK, Hooks, fill_backlog
 
 MINUTE = timedelta(minutes=1)
 SILENCE = timedelta(seconds=10)
@@ -74,6 +76,7 @@ def test_every_figure_has_its_place_in_json(calm: Desk) -> None:
         "rescued_last_hour": 0,
         "totals": {"held": 1, "confirmed": 0, "cancelled": 0, "expired": 0},
         "open_amounts": {"EUR": 100},
+        "endpoints": [],
         "red": [],
     }
 
@@ -134,6 +137,72 @@ def test_a_sweep_shows_the_age_of_its_last_tick_and_its_last_run(desk: Desk) -> 
     assert stood.red == []
 
 
+def test_an_endpoint_shows_what_waits_and_how_its_requests_of_the_last_hour_went(calm: Desk) -> None:
+    hooks = Hooks(calm.database)
+    hooks.endpoint("ep", label="billing")
+    hooks.endpoint("quiet", types=("endpoint.failing",))
+    for n in range(4):
+        hooks.placed(f"h{n}")
+    for result in (OK, OK, BROKEN):
+        hooks.attempt(result)
+    for number, took in enumerate((1, 2, 3), start=0):
+        hooks.sql(
+            "UPDATE attempts SET duration = CAST(:took AS interval) WHERE event_id = :event",
+            took=timedelta(seconds=took), event=f"reservation-placed:h{number}:1",
+        )  # fmt: skip
+    now = hooks.sql("SELECT now()")[0][0]
+    hooks.sql("UPDATE deliveries SET next_attempt_at = :at WHERE state = 'pending'", at=now - MINUTE)
+    [busy, quiet] = read(calm, now=now).endpoints
+    assert busy.as_data() == {
+        "id": "ep", "label": "billing", "state": "enabled", "reason": None, "breaker": "closed", "failures": 1,
+        "failing_since": hooks.see().failing_since.isoformat().replace("+00:00", "Z"),  # type: ignore[union-attr]
+        "backlog": 2, "oldest_due_s": 60.0, "attempts_last_hour": 3, "success_rate": 0.6667, "p50_s": 2.0, "p95_s": 2.9,
+    }  # fmt: skip
+    assert (quiet.backlog, quiet.oldest_due, quiet.attempts, quiet.success_rate, quiet.p50) == (0, None, 0, None, None)
+    later = read(calm, now=now + timedelta(minutes=61), silence=2 * HOUR.length).endpoints[0]
+    assert (later.attempts, later.success_rate, later.p95) == (0, None, None)
+
+
+def test_what_is_not_due_yet_or_under_way_has_no_age_and_no_duration(calm: Desk) -> None:
+    hooks = Hooks(calm.database)
+    hooks.endpoint()
+    hooks.placed("h")
+    hooks.make_due()
+    hooks.taken(hooks.held())
+    hooks.sql("UPDATE deliveries SET next_attempt_at = now() + interval '1 h'")
+    [found] = read(calm).endpoints
+    assert (found.backlog, found.oldest_due, found.attempts) == (1, None, 0)
+
+
+def test_the_breaker_is_told_by_the_clock_and_a_deleted_endpoint_not_at_all(calm: Desk) -> None:
+    hooks = Hooks(calm.database)
+    for name in ("closed", "gone", "open", "probing"):
+        hooks.endpoint(name)
+    hooks.sql("UPDATE endpoints SET breaker_until = now() + interval '1 minute' WHERE id = 'open'")
+    hooks.sql("UPDATE endpoints SET breaker_until = now() - interval '1 minute' WHERE id = 'probing'")
+    hooks.call(endpoints.delete, "gone")
+    assert [(one.id, one.breaker) for one in read(calm).endpoints] == [
+        ("closed", "closed"),
+        ("open", "open"),
+        ("probing", "half-open"),
+    ]
+
+
+def test_what_waits_is_counted_by_the_index(calm: Desk) -> None:
+    """Of 20,000 deliveries 200 wait."""
+    hooks = Hooks(calm.database)
+    hooks.endpoint()
+    fill_backlog(hooks, 20_000)
+    hooks.sql("""UPDATE deliveries SET state = 'delivered', settled_at = now()
+                 WHERE next_attempt_at > (SELECT min(next_attempt_at) FROM deliveries) + interval '199 ms'""")
+    hooks.sql("ANALYZE")
+    asked = {"now": hooks.sql("SELECT now()")[0][0], "back": LAST_HOUR, "only": None}
+    plan = "\n".join(row[0] for row in hooks.sql(f"EXPLAIN {endpoint_status._HEALTH.text}", **asked))
+    assert "deliveries_due" in plan, plan
+    assert "Seq Scan on deliveries" not in plan, plan
+    assert read(calm).endpoints[0].backlog == 200
+
+
 class TestRed:
     """Each reason to be alarmed is one line that names its cause and a cure."""
 
@@ -154,6 +223,19 @@ class TestRed:
         assert read(calm).red == [
             "expiry:scanner last ticked 1m ago, more than 10s: see that beat and a worker of its lane run"
         ]
+
+    def test_the_sweep_of_webhooks_while_there_is_an_endpoint(self, calm: Desk) -> None:
+        hooks = Hooks(calm.database)
+        hooks.endpoint()
+        assert read(calm).red == ["webhooks has never ticked: start beat and a worker with `holdfast up`"]
+        hooks.dispatch()
+        assert read(calm).red == []
+        calm.sql("UPDATE sweeps SET began_at = began_at - interval '1 minute' WHERE name = 'webhooks'")
+        assert read(calm).red == [
+            "webhooks last ticked 1m ago, more than 10s: see that beat and a worker of its lane run"
+        ]
+        hooks.call(endpoints.delete)
+        assert read(calm).red == []
 
     def test_a_clock_that_was_set_back_is_no_silence(self, desk: Desk) -> None:
         desk.sql(TICKING, name="expiry:sweep", ago=-MINUTE)

@@ -18,15 +18,21 @@ import typer
 from typer.core import TyperArgument, TyperCommand, TyperGroup
 
 from cli.dead_letters import _as_data as dead_letter_as_data
+from cli.deliveries import _as_data as delivery_as_data
+from cli.deliveries import _attempt_as_data as attempt_as_data
+from cli.endpoint_reports import as_data as endpoint_as_data
+from cli.endpoint_reports import keys_as_data
 from cli.local.engines import Postgres
 from cli.local.programs import CELERY, LANES, beat, worker
 from cli.main import app
-from db import dead_letters, status
+from db import dead_letters, endpoint_keys, endpoint_status, status
 from db.engine import Database
 from db.reconcile import CHECKS
 from db.status import Sweep
+from domain.endpoints import EndpointId
 from settings import ROOT, settings
 from tests.conftest import libpq
+from tests.hooks import Hooks
 
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("bench/*.md")])
 COMMANDS = (ROOT / "docs" / "COMMANDS.md").read_text()
@@ -51,6 +57,8 @@ def commands() -> dict[str, TyperCommand]:
 
 
 REAL = commands()
+
+GROUPS = {words.partition(" ")[0] for words in REAL if " " in words}
 
 
 def options(command: TyperCommand) -> set[str]:
@@ -102,9 +110,9 @@ def test_a_document_names_only_commands_and_options_that_exist(name: str) -> Non
     typed = [part.strip() for line in shell_lines(TEXTS[name]) for part in re.split(r"[|();<]", line)]
     for line in [*spans, *(part for part in typed if part.startswith("holdfast "))]:
         told = shlex.split(line.replace("[", "").replace("]", ""), comments=True)[1:]
-        if told[:1] in (["--help"], ["COMMAND"]):
+        if told[:1] in (["--help"], ["COMMAND"]) or (len(told) == 1 and told[0] in GROUPS):
             continue
-        words = " ".join(told[:2]) if told[0] == "dead-letters" else told[0]
+        words = " ".join(told[:2]) if told[0] in GROUPS else told[0]
         assert words in REAL, line
         assert {word for word in told if word.startswith("--")} <= options(REAL[words]) | {"--help"}, line
 
@@ -212,6 +220,30 @@ def test_the_dead_letter_shown_has_the_fields_of_a_real_one(database: Database) 
         letter = dead_letters.get(tx, number)
     assert letter is not None
     assert list(json.loads(shown)) == list(dead_letter_as_data(letter))
+
+
+def test_the_endpoint_and_the_delivery_shown_have_the_fields_of_real_ones(database: Database) -> None:
+    hooks = Hooks(database)
+    hooks.endpoint()
+    hooks.placed("h")
+    hooks.make_due()
+    hooks.attempt()
+    with database.transaction() as tx:
+        keys = keys_as_data(endpoint_keys.lives(tx, EndpointId("ep")))
+        [health] = endpoint_status.of_all(tx, hooks.see().read_at)
+    endpoint = {**endpoint_as_data(hooks.see()), "keys": keys, "health": health.as_data()}
+    requests = [attempt_as_data(attempt) for attempt in hooks.attempts()]
+    delivery = {**delivery_as_data(hooks.delivery()), "requests": requests}
+    for title, real in (("endpoints show", endpoint), ("deliveries show", delivery)):
+        [shown] = blocks(section(title), "json")
+        assert names(json.loads(shown)) == names(real)
+
+
+def names(data: object) -> object:
+    """What a JSON value is made of, without its values; lists of texts or numbers are values."""
+    if isinstance(data, dict):
+        return [(name, names(value)) for name, value in data.items()]
+    return [names(item) for item in data if isinstance(item, dict)] or None if isinstance(data, list) else None
 
 
 @pytest.mark.parametrize("name", ["README.md", "docs/transports.md"])
