@@ -40,7 +40,7 @@ def in_python_with_the_package(secret: str, headers: dict[str, str], body: bytes
         exec(shown("py")[0].replace("whsec_...", secret), names)
     except WebhookVerificationError:
         return False
-    return names["event"] == json.loads(body)
+    return bool(names["event"] == json.loads(body))
 
 
 def in_node(secret: str, headers: dict[str, str], body: bytes) -> bool:
