@@ -74,8 +74,8 @@ class Settings(BaseSettings):
     visibility_timeout: Duration = timedelta(seconds=300)
     """Redis delivers an unacknowledged message again after this long; over the claim lease."""
 
-    statement_timeout: Duration = timedelta(seconds=30)
-    """A worker's statement is cancelled after this long."""
+    statement_timeout: Duration = timedelta(seconds=15)
+    """A worker's statement is cancelled after this long; under the expiry's soft limit."""
     log_format: Literal["auto", "console", "json"] = "auto"
     """`auto` is console on a terminal, else JSON."""
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
@@ -90,6 +90,7 @@ class Settings(BaseSettings):
     @model_validator(mode="after")
     def _leases_outlive_tasks(self) -> Self:
         tasks = {
+            "STATEMENT_TIMEOUT": self.statement_timeout,
             "EXPIRY_SOFT_LIMIT": self.expiry_soft_limit,
             "EXPIRY_HARD_LIMIT": self.expiry_hard_limit,
             "CLAIM_LEASE": self.claim_lease,
