@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up test test-fast check fmt lint types imports lock bench bench-expiry bench-latency bench-webhooks clean
+.PHONY: help setup demo up test test-fast check fmt lint types imports lock bench bench-expiry bench-latency bench-import bench-webhooks clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -46,13 +46,16 @@ fmt: setup ## format and mend what ruff can mend
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: bench-expiry bench-latency bench-webhooks ## all benchmarks
+bench: bench-expiry bench-latency bench-import bench-webhooks ## every benchmark
 
 bench-expiry: setup ## holds expired per second, beside the ceiling and a plain Celery project
 	$(BIN)/python -m bench.expiry $(ARGS)
 
 bench-latency: setup ## lateness of expiry and of place with a million live holds
 	$(BIN)/python -m bench.latency $(ARGS)
+
+bench-import: setup ## a million holds taken in from a file
+	$(BIN)/python -m bench.importing $(ARGS)
 
 bench-webhooks: setup ## webhooks delivered per second, beside bare requests and a plain Celery project
 	$(BIN)/python -m bench.webhooks $(ARGS)

@@ -98,8 +98,8 @@ class Settings(BaseSettings):
     dangerous_webhook_targets: bool = False
     """Opens plain http, every port and loopback to webhooks: for development and tests only."""
 
-    statement_timeout: Duration = timedelta(seconds=30)
-    """A worker's statement is cancelled after this long."""
+    statement_timeout: Duration = timedelta(seconds=15)
+    """A worker's statement is cancelled after this long; under the expiry's soft limit."""
     log_format: Literal["auto", "console", "json"] = "auto"
     """`auto` is console on a terminal, else JSON."""
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
@@ -114,7 +114,7 @@ class Settings(BaseSettings):
     @model_validator(mode="after")
     def _leases_outlive_tasks(self) -> Self:
         ladders = (
-            ("expiry_soft_limit", "expiry_hard_limit", "claim_lease", "visibility_timeout"),
+            ("statement_timeout", "expiry_soft_limit", "expiry_hard_limit", "claim_lease", "visibility_timeout"),
             ("run_budget", "visibility_timeout"),
             ("webhook_deadline", "webhook_lease", "visibility_timeout"),
             ("webhook_budget", "visibility_timeout"),

@@ -33,7 +33,11 @@ def apply_references(
     path: Annotated[str | None, typer.Option(help="Act as this path; without it no cohort is checked.")] = None,
     as_json: Json = False,  # noqa: ARG001 - its answers are always JSON lines
 ) -> int:
-    """Apply references from stdin, one JSON object a line; print what became of each."""
+    """Apply references from stdin.
+
+    One JSON object a line in, what became of it out; docs/transports.md has the contract. A path is what drives a
+    cohort, a fixed hundredth of all holds: sweep, infrai or scanner; rescue is the sweep acting for another.
+    """
     if path is not None and path not in set(Path):
         raise BadInput("--path", f"{path!r} is none; use one of {', '.join(Path)}")
     driven_by = None if path is None else Path(path)
@@ -65,7 +69,12 @@ def _apply_line(db: Database, line: bytes, number: int, path: Path | None) -> di
             (outcome,) = expiry.expire(tx, [reference], by_hand(path), grace=settings().rescue_grace)
     except (DBAPIError, PoolTimeout) as fault:
         cause = str(getattr(fault, "orig", fault)).strip().partition("\n")[0][:200]
-        return {"line": number, "job_id": reference.job_id, "error": f"not applied: {cause}", "malformed": False}
+        return {
+            "line": number,
+            "job_id": reference.job_id,
+            "error": f"not applied: {cause}; try again",
+            "malformed": False,
+        }
     return {"job_id": reference.job_id, "outcome": outcome.value}
 
 

@@ -1,5 +1,6 @@
 """Commands about dead letters: list, show, replay, discard."""
 
+import json
 from typing import Annotated
 
 import typer
@@ -48,10 +49,11 @@ def list_dead_letters(
         for letter in found:
             print_json(_as_data(letter))
         return 0
-    table = Table("number", "kind", "hold", "attempts", "since", "error", box=None, pad_edge=False)
+    table = Table("number", "kind", "hold", "attempts", "since", "dealt with", "error", box=None, pad_edge=False)
     for letter in found:
         since = f"{letter.created_at:%Y-%m-%d %H:%M}"
-        table.add_row(str(letter.id), letter.kind, letter.hold_id, str(letter.attempts), since, _told(letter))
+        told = "" if letter.outcome is None else f"{letter.outcome} by {letter.replayed_by}"
+        table.add_row(str(letter.id), letter.kind, letter.hold_id, str(letter.attempts), since, told, _told(letter))
     Console(highlight=False, markup=False, emoji=False).print(table if found else "no dead letters")
     return 0
 
@@ -64,7 +66,7 @@ def show(number: Number, as_json: Json = False) -> int:
     if as_json:
         print_json(_as_data(letter))
     else:
-        print_fields(_as_data(letter), indent="")
+        print_fields({**_as_data(letter), "reference": json.dumps(letter.reference)}, indent="")
     return 0
 
 

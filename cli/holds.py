@@ -1,6 +1,7 @@
 """Commands about one hold: place, extend, confirm, cancel, show, list."""
 
 import re
+import sys
 from typing import Annotated
 
 import typer
@@ -24,6 +25,10 @@ Version = Annotated[int, typer.Option("--version", min=1, help="The version you 
 ForOption = Annotated[str | None, typer.Option("--for", metavar="30m", help="How long: 90s, 30m, 1h30m, 2d.")]
 _DIGITS = re.compile(r"[0-9]{1,30}", re.ASCII)
 UntilOption = Annotated[str | None, typer.Option("--until", metavar="TIME", help="A time with offset, RFC 3339.")]
+
+
+_WIDE = 400
+"""Columns of a line that no terminal shows: an id, a resource, and what else a row holds."""
 
 
 def register(app: typer.Typer) -> None:
@@ -61,7 +66,10 @@ def place(
     exclusive: Annotated[bool, typer.Option("--exclusive", help="Refuse while another exclusive hold has it.")] = False,
     as_json: Json = False,
 ) -> int:
-    """Place a hold, or show the one with this ID and these terms (exit 1 once that has ended)."""
+    """Place a hold.
+
+    The same ID with the same terms shows the hold as it is, with exit 1 once it has ended. Give --for or --until.
+    """
     hold = new_hold_id() if id_ is None else hold_id(id_)
     terms = Terms(
         resource=resource,
@@ -82,7 +90,10 @@ def place(
 
 
 def extend(id_: Id, version: Version, for_: ForOption = None, until: UntilOption = None, as_json: Json = False) -> int:
-    """Give a hold a new deadline. --for counts from the present one; --until may be earlier, never past."""
+    """Give a hold a new deadline.
+
+    --for counts from the present one; --until may also be earlier, never at or before now. Give one of the two.
+    """
     hold, lasting = hold_id(id_), _lasting(for_, until)
     with database() as db, db.transaction() as tx:
         answer = holds.extend(tx, hold, version, lasting)
@@ -158,8 +169,9 @@ def list_holds(
 
 def _print_table(found: list[Hold]) -> None:
     table = Table(box=None, pad_edge=False)
-    for name in ("id", "status", "v", "expires", "amount", "resource"):
-        table.add_column(name, overflow="fold", justify="right" if name in {"v", "amount"} else "left")
+    for name in ("id", "status", "v", "expires", "amount"):
+        table.add_column(name, no_wrap=True, overflow="fold", justify="right" if name in {"v", "amount"} else "left")
+    table.add_column("resource", no_wrap=True, overflow="ellipsis")
     for hold in found:
         table.add_row(
             hold.id,
@@ -169,4 +181,6 @@ def _print_table(found: list[Hold]) -> None:
             "" if hold.amount is None else format_money(hold.amount, str(hold.currency)),
             hold.resource,
         )
-    Console(highlight=False, markup=False, emoji=False).print(table)
+    # a pipe is no narrow window: nothing is cut there
+    width = None if sys.stdout.isatty() else _WIDE
+    Console(highlight=False, markup=False, emoji=False, width=width).print(table)

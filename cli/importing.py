@@ -36,7 +36,7 @@ class Line(NamedTuple):
 def lines_of(source: BinaryIO) -> Iterator[Line]:
     """The lines of a file, one at a time, however long the file or a line is; a byte order mark is passed over."""
     number = 0
-    while raw := source.readline(LONGEST_LINE + 2):
+    while raw := _read(source, LONGEST_LINE + 2):
         number += 1
         if not raw.endswith(b"\n"):
             _pass_over(source)
@@ -45,9 +45,16 @@ def lines_of(source: BinaryIO) -> Iterator[Line]:
             yield Line(number, line)
 
 
+def _read(source: BinaryIO, limit: int) -> bytes:
+    try:
+        return source.readline(limit)
+    except OSError as problem:
+        raise BadInput("FILE", f"cannot be read to its end: {problem.strerror}") from None
+
+
 def _pass_over(source: BinaryIO) -> None:
     """Skip to the end of a line."""
-    while (part := source.readline(LONGEST_LINE)) and not part.endswith(b"\n"):
+    while (part := _read(source, LONGEST_LINE)) and not part.endswith(b"\n"):
         continue
 
 

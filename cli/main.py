@@ -14,6 +14,7 @@ from cli import apply, dead_letters, deliveries, endpoints, holds, operate, stac
 from cli.output import say
 from db import faults
 from domain.errors import BadInput, HoldfastError
+from settings import settings
 
 app = typer.Typer(
     help="Reservation holds that expire exactly once.",
@@ -122,10 +123,12 @@ def _database_fault(problem: DBAPIError) -> str:
     if state in _STATES:
         return _STATES[state]
     if problem.connection_invalidated or state is None or state[:2] in {"08", "57", "3D", "28"}:
-        return (
-            "the database cannot be reached; start the local stack with `make up`, or set HOLDFAST_DATABASE_URL "
-            f"({faults.cause(problem)})"
+        cure = (
+            "start the local stack with `make up`, or set HOLDFAST_DATABASE_URL"
+            if settings().database_url is None
+            else "see that the server of HOLDFAST_DATABASE_URL runs and has this database and user"
         )
+        return f"the database cannot be reached; {cure} ({faults.cause(problem)})"
     return f"the database refused: {faults.cause(problem)} (SQLSTATE {state})"
 
 

@@ -124,7 +124,10 @@ def prune(
     closed_after: Annotated[str, typer.Option(metavar="400d", help="Keep what closed within this time.")],
     as_json: Json = False,
 ) -> int:
-    """Delete holds closed longer ago, with their effects and events; never the ledger or a dead letter."""
+    """Delete holds closed long ago.
+
+    Their effects and events go too; never the ledger or a dead letter.
+    """
     age = _age(closed_after, "--closed-after")
     with database(PATIENT) as db:
         pruned = pruning.prune(db, older_than=age)

@@ -73,7 +73,7 @@ def explain(refused: Refused, asked: str) -> str:  # noqa: PLR0911 - one return 
         case Reason.WRONG_VERSION, Hold():
             return f"hold {asked} is at version {hold.version}; read it with `holdfast show {asked}` and decide again"
         case Reason.CLOSED, Hold():
-            return f"hold {asked} is {hold.status} already; place a new one"
+            return f"hold {asked} is {hold.status} already; nothing changes it any more"
         case Reason.TERMS_DIFFER, Hold():
             return f"hold {asked} exists with other terms; see `holdfast show {asked}`, or use another id"
         case _:

@@ -57,7 +57,10 @@ def print_status(console: Console, status: Status) -> None:
     if status.totals:
         print_counts(console, "By status", status.totals)
     if status.open_amounts:
-        amounts = {currency: format_money(amount, currency) for currency, amount in status.open_amounts.items()}
+        amounts = {
+            currency: format_money(amount, currency).rpartition(" ")[0]
+            for currency, amount in status.open_amounts.items()
+        }
         print_counts(console, "Held amounts", amounts)
     print_counts(console, "Outcomes in the last hour", status.outcomes.as_data() or {"none": 0})
     ticks = {
@@ -68,7 +71,7 @@ def print_status(console: Console, status: Status) -> None:
     if status.endpoints:
         _print_endpoints(console, status.endpoints)
     for line in status.red:
-        console.print(Text(f"red: {line}", style="bold red"))
+        console.print(Text(f"red: {line}", style="bold red"), soft_wrap=True)
     if not status.red:
         console.print(Text("all is well", style="green"))
 

@@ -29,7 +29,10 @@ def migrate(as_json: Json = False) -> int:
 
 
 def up(as_json: Json = False) -> int:
-    """Keep everything running under .holdfast/ until Ctrl-C: Postgres, Valkey, workers, beat, Flower."""
+    """Keep everything running until Ctrl-C.
+
+    Postgres, Valkey, workers, beat and Flower, with their state under .holdfast/.
+    """
     from cli.up import run_up  # noqa: PLC0415 - supervisor is slow to import
 
     return run_up(as_json=as_json)
@@ -39,7 +42,10 @@ def demo(
     keep: Annotated[bool, typer.Option("--keep", help="Keep the demo's folder afterwards, with its logs.")] = False,
     as_json: Json = False,
 ) -> int:
-    """Show the main job on real services, in under a minute; leave nothing running."""
+    """Show the main job on real services.
+
+    It takes under a minute and leaves nothing running.
+    """
     from cli.demo import run_demo  # noqa: PLC0415 - supervisor is slow to import
 
     return run_demo(keep=keep, as_json=as_json)

@@ -6,7 +6,6 @@ from time import monotonic
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 
 from cli.local.stack import Stack
 from cli.local.supervision import NotStarted
@@ -18,7 +17,8 @@ _STOPPERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _ELSEWHERE = "where HOLDFAST_{}_URL says"
 """A server that is not ours. Its address may hold a password, so it is not shown."""
 _NEXT = """
-[bold]Next[/bold], in another terminal:
+[bold]Next[/bold], in another terminal, in the project's folder:
+  . .venv/bin/activate
   holdfast place seat-1 --resource seat-12A --customer ada --for 30s
   holdfast trace seat-1
   holdfast status
@@ -71,10 +71,8 @@ def _announce(stack: Stack, *, seconds: float, as_json: bool) -> None:
     if as_json:
         print_json({**where, "seconds": round(seconds, 2)})
         return
-    table = Table.grid(padding=(0, 2))
-    for name, value in where.items():
-        table.add_row(f"  [cyan]{name}[/cyan]", value)
     console = Console(highlight=False, soft_wrap=True)
     console.print(f"[bold green]Holdfast is up[/bold green] after {seconds:.1f} s")
-    console.print(table)
+    for name, value in where.items():
+        console.print(f"  [cyan]{name:<10}[/cyan]{value}")
     console.print(_NEXT.format(state=state))

@@ -24,6 +24,7 @@ UPDATE holds
 SET claimed_run = NULL,
     claimed_until = now() + least(CAST(:lease AS interval) * power(2, least(claims, 20)), interval '1 day')
 WHERE id = :id AND status = 'held' AND version = :version AND expires_at = :expires_at AND NOT set_aside
+  AND expires_at <= now()
 RETURNING claims
 """)
 
@@ -100,8 +101,8 @@ def _used_up(tx: Tx, run: int, limit: int) -> bool:
 
 
 def is_stopped(tx: Tx, run: int) -> bool:
-    """Whether a run was stopped with an error."""
-    query = text("SELECT EXISTS (SELECT FROM sweep_runs WHERE id = :run AND error IS NOT NULL)")
+    """Whether a run was stopped because it would have set aside too many; another error of it does not count."""
+    query = text("SELECT EXISTS (SELECT FROM sweep_runs WHERE id = :run AND error LIKE 'stopped: %')")
     return bool(tx.execute(query, {"run": run}).scalar_one())
 
 

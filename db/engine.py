@@ -53,6 +53,10 @@ def _as_before(connection: Connection) -> None:
         connection.invalidate()
 
 
+_LONGEST_SILENCE = "30s"
+"""A client that stops in mid-transaction (a paused machine, a lost network) loses its locks after this long."""
+
+
 class Database:
     """One process's connections to one database.
 
@@ -63,7 +67,10 @@ class Database:
     def __init__(self, url: str, *, statement_timeout: timedelta | None = timedelta(seconds=30), pool: int = 4) -> None:
         limit = 0 if statement_timeout is None else int(statement_timeout.total_seconds() * 1000)
         address = make_url(url)
-        options = f"-c timezone=UTC -c lock_timeout=10s -c statement_timeout={limit}"
+        options = (
+            f"-c timezone=UTC -c lock_timeout=10s -c statement_timeout={limit} "
+            f"-c idle_in_transaction_session_timeout={_LONGEST_SILENCE}"
+        )
         self.engine: Engine = create_engine(
             address,
             pool_size=pool,
@@ -75,6 +82,11 @@ class Database:
             connect_args={
                 "options": f"{address.query.get('options', '')} {options}".strip(),
                 "connect_timeout": 5,
+                # over a network, a server that has gone silent is given up; sockets do not know these
+                "keepalives_idle": 10,
+                "keepalives_interval": 5,
+                "keepalives_count": 3,
+                "tcp_user_timeout": 25_000,
                 "application_name": "holdfast",
             },
         )

@@ -58,7 +58,8 @@ LEFT JOIN cohort_paths AS c ON c.cohort = h.cohort
 
 _RECEIPT = text("""
 INSERT INTO receipts (id, message_id, path, sweep_run, retries, redelivered, worker, tally, at)
-VALUES (:id, :message_id, :path, :sweep_run, :retries, :redelivered, :worker, :tally, :at)
+VALUES (:id, :message_id, :path, (SELECT r.id FROM sweep_runs AS r WHERE r.id = CAST(:sweep_run AS bigint)),
+        :retries, :redelivered, :worker, :tally, :at)
 """).bindparams(bindparam("tally", type_=JSONB))
 
 

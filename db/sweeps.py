@@ -41,7 +41,7 @@ _CLAIM_DUE_AND_UNCLAIMED = text(f"""
 WITH due AS (
     SELECT h.id FROM holds AS h
     WHERE {_DUE} AND h.expires_at >= :since
-      AND NOT EXISTS (SELECT FROM sweep_runs AS r WHERE r.id = :run AND r.error IS NOT NULL)
+      AND NOT EXISTS (SELECT FROM sweep_runs AS r WHERE r.id = :run AND r.error LIKE 'stopped: %')
     ORDER BY h.expires_at LIMIT :limit
     FOR UPDATE SKIP LOCKED
 ), claimed AS (
@@ -143,15 +143,14 @@ def claim(tx: Tx, run: Run, path: Path, policy: ClaimPolicy, *, limit: int, sinc
     over, since somebody had it locked, is the next run's.
 
     Two sweepers at once: each skips what the other has locked. Dies after commit, before publishing: the claim runs
-    out after one lease, and the next run takes the holds. The database crashes and forgets the claim: the expiry does
-    not ask for it, so the commit does not wait for the disk. Only the sweep's own path also takes what other paths
-    have left overdue by the grace time.
+    out after one lease, and the next run takes the holds. The commit waits for the disk: what a run observed must be on
+    record before anybody can apply it. Only the sweep's own path also takes what other paths have left overdue by the
+    grace time.
     """
     asked = {
         "run": run.id, "path": path, "grace": policy.grace, "lease": policy.lease, "limit": limit, "since": since,
     }  # fmt: skip
     by_index(tx)
-    tx.execute(_FORGETTABLE)
     own: list[Reference] = []
     rescued: list[Reference] = []
     for row in tx.execute(_CLAIM_DUE_AND_UNCLAIMED, asked):

@@ -17,6 +17,10 @@ from domain.sweeping import ClaimPolicy
 from settings import settings
 from tasks import logs  # noqa: F401 - imported for its signal handlers
 
+_LONGEST_ID = 200
+_MOST_RETRIES = 1000
+"""A message says these of itself; a receipt takes them cut to size."""
+
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -39,6 +43,7 @@ def task(
     }
     return app.task(
         name=name,
+        Strategy="tasks.strategy:guarded",
         **limits,
         autoretry_for=(DBAPIError, PoolTimeout) if retries else (),
         max_retries=retries,
@@ -87,10 +92,10 @@ def this_message(*, path: Path | None, run: int | None) -> Carrier:
     """Who carries the message that this task is running."""
     request = current_task.request
     return Carrier(
-        message_id=str(request.id),
+        message_id=ascii(request.id)[1:-1][:_LONGEST_ID] if isinstance(request.id, str) else "unknown",
         path=path,
         run=run,
         worker=worker_name(),
-        retries=int(request.retries or 0),
+        retries=min(max(int(request.retries or 0), 0), _MOST_RETRIES),
         redelivered=bool((request.delivery_info or {}).get("redelivered")),
     )

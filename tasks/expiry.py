@@ -1,6 +1,5 @@
 """The expiry task: apply a chunk of references; one that cannot be applied is found, and the others are done."""
 
-import json
 from collections.abc import Sequence
 from typing import assert_never
 
@@ -10,16 +9,16 @@ from sqlalchemy.exc import DBAPIError
 from db import dead_letters, expiry, faults
 from db.engine import Database
 from domain.outcomes import Tally
-from domain.paths import Carrier, Path
-from domain.references import MalformedReference, Reference, parse_reference
+from domain.paths import Carrier
+from domain.references import Reference
 from domain.sweeping import ClaimPolicy
 from settings import settings
 from tasks.app import database, policy, task, this_message
+from tasks.messages import MalformedMessage, bury, read_message, read_references
 
 log = structlog.get_logger(__name__)
 
 _RETRIES = 3
-_LONGEST_RAW = 2000
 
 
 @task(
@@ -28,32 +27,18 @@ _LONGEST_RAW = 2000
     hard_limit=settings().expiry_hard_limit,
     retries=_RETRIES,
 )
-def expire(run: int | None, path: str, refs: list[object]) -> dict[str, int]:
+def expire(*unnamed: object, **fields: object) -> dict[str, int]:
     """Expire what these references still point at."""
-    structlog.contextvars.bind_contextvars(run=run, path=path)
-    by = this_message(path=Path(path), run=run)
-    tally = apply(database(), read(database(), refs, by), by, policy())
+    try:
+        message = read_message(unnamed, fields)
+    except MalformedMessage as problem:
+        bury(database(), this_message(path=None, run=None), fields, problem)
+        return {}
+    structlog.contextvars.bind_contextvars(run=message.run, path=message.path.value)
+    by = this_message(path=message.path, run=message.run)
+    tally = apply(database(), read_references(database(), message.refs, by), by, policy())
     log.info("expiry.applied", **tally.as_data())
     return tally.as_data()
-
-
-def read(db: Database, refs: Sequence[object], by: Carrier) -> list[Reference]:
-    """The references of a message; what cannot be read becomes a dead letter of its own, once."""
-    good: list[Reference] = []
-    for number, raw in enumerate(refs):
-        try:
-            good.append(parse_reference(raw))
-        except MalformedReference as problem:
-            with db.transaction() as tx:
-                key = f"malformed:{by.message_id}:{number}"
-                dead_letters.bury(tx, key, "malformed", _as_text(raw), str(problem), run=by.run)
-            log.warning("expiry.malformed", field=problem.field, cause=problem.cause)
-    return good
-
-
-def _as_text(raw: object) -> dict[str, str]:
-    """What could not be read, in a form the database takes whatever stands in it (NUL, lone surrogates)."""
-    return {"raw": json.dumps(raw)[:_LONGEST_RAW]}
 
 
 def apply(db: Database, references: Sequence[Reference], by: Carrier, bounds: ClaimPolicy) -> Tally:

@@ -177,7 +177,7 @@ def test_a_line_that_waits_too_long_is_not_applied_and_the_next_is(
     assert said.lines == [
         {
             "line": 1, "job_id": jobs[0], "malformed": False,
-            "error": "not applied: canceling statement due to lock timeout",
+            "error": "not applied: canceling statement due to lock timeout; try again",
         },
         {"job_id": jobs[1], "outcome": "expired"},
     ]  # fmt: skip

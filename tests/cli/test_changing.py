@@ -227,7 +227,7 @@ def _prepared(desk: Desk, case: str) -> str:
             return f"hold h lapsed at {desk.overdue('h').as_data()['expires_at']}; place a new one"
         case _:
             desk.expire(desk.overdue("h").reference)
-            return "hold h is expired already; place a new one"
+            return "hold h is expired already; nothing changes it any more"
 
 
 def test_cancel_again_with_another_reason_is_refused(holdfast: Command, desk: Desk) -> None:
@@ -235,7 +235,7 @@ def test_cancel_again_with_another_reason_is_refused(holdfast: Command, desk: De
     desk.cancel("h", reason="rain")
     before = desk.everything()
     said = holdfast(*closing("cancel", "h"))
-    assert said == (1, "", "holdfast: hold h is cancelled already; place a new one\n")
+    assert said == (1, "", "holdfast: hold h is cancelled already; nothing changes it any more\n")
     assert desk.everything() == before
 
 

@@ -173,3 +173,8 @@ def test_bytes_that_are_no_text_are_told_in_one_line(
     script: Script, unwritten: Desk, arguments: tuple[str | bytes, ...], line: str
 ) -> None:
     assert script(*arguments) == (2, "", f"holdfast: {line}\n")
+
+
+def test_a_file_that_cannot_be_read_to_its_end_is_named(holdfast: Command) -> None:
+    said = holdfast("import", "/proc/self/mem")
+    assert said == (2, "", "holdfast: FILE: cannot be read to its end: Input/output error\n")

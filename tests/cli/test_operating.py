@@ -114,7 +114,7 @@ def test_status_prints_how_everything_stands(holdfast: Command, desk: Desk) -> N
     }  # fmt: skip
     lines = [line.rstrip() for line in holdfast("status").out.splitlines()]
     assert lines[:2] == ["Holds", "   live          1"]
-    assert "   EUR  12.50 EUR" in lines
+    assert "   EUR  12.50" in lines
     assert lines[-1] == "all is well"
 
 

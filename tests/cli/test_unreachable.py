@@ -10,7 +10,9 @@ from tests.cli.conftest import Command, pointed, with_password
 from tests.cli.saying import EVERY_COMMAND, PASSWORD, name_of
 from tests.conftest import libpq
 
-CURE = "the database cannot be reached; start the local stack with `make up`, or set HOLDFAST_DATABASE_URL"
+CURE = (
+    "the database cannot be reached; see that the server of HOLDFAST_DATABASE_URL runs and has this database and user"
+)
 NO_SCHEMA = "the database has no schema yet; run `holdfast migrate`"
 UNREADABLE = (
     "HOLDFAST_DATABASE_URL cannot be read; write it like postgresql://user:password@host:5432/name, "

@@ -98,9 +98,16 @@ def test_eight_sweepers_at_once_claim_each_hold_once(desk: Desk, database: Datab
 @pytest.mark.usefixtures("due")
 def test_a_stopped_run_claims_nothing_more(desk: Desk, sweeper: Sweeper) -> None:
     run = sweeper.run()
-    desk.sql("UPDATE sweep_runs SET error = 'stopped'")
+    desk.sql("UPDATE sweep_runs SET error = 'stopped: it would set aside more than 100 holds'")
     assert sweeper.claim(run).ids == []
     assert desk.count("holds", "claims > 0") == 0
+
+
+@pytest.mark.usefixtures("due")
+def test_a_run_that_the_broker_failed_may_still_claim(desk: Desk, sweeper: Sweeper) -> None:
+    run = sweeper.run()
+    desk.sql("UPDATE sweep_runs SET error = 'the broker is not available'")
+    assert len(sweeper.claim(run).ids) == 6
 
 
 @pytest.mark.usefixtures("due")

@@ -21,6 +21,7 @@ SECOND = timedelta(seconds=1)
 
 def test_expiring_writes_effect_closing_entry_event_and_receipt_in_one_transaction(desk: Desk) -> None:
     hold = desk.overdue("seat-1", amount=1250, currency="EUR")
+    desk.sql("INSERT INTO sweep_runs (id, sweep, started_at) VALUES (812, 'expiry:sweep', now())")
     by = Carrier(
         message_id="m-7", path=Path.SWEEP, run=812, worker="expiry@host", retries=2, redelivered=True
     )  # fmt: skip
@@ -207,3 +208,9 @@ def test_the_hosts_own_zone_changes_nothing(desk: Desk, database_url: str, host:
     assert told("due").splitlines() == [
         str(due.as_data()), "['expired']", str([due.reference.job_id, "hold-placed:due", "hold-placed:early"]),
     ]  # fmt: skip
+
+
+def test_a_receipt_names_only_a_run_that_is_on_record(desk: Desk) -> None:
+    hold = desk.placed("h")
+    assert desk.expire(hold.reference, by=carrier(run=777_777)) == [Outcome.EARLY]
+    assert desk.sql("SELECT sweep_run FROM receipts") == [(None,)]

@@ -2,6 +2,7 @@
 
 import psycopg
 import pytest
+from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
 from db import faults
@@ -69,3 +70,15 @@ def test_a_row_whose_effect_stands_already_is_a_poison_row_and_fails_its_whole_c
     assert state == "23505"
     assert faults.lies_in_the_data(state)
     assert desk.expire(good.reference) == [Outcome.EXPIRED]
+
+
+def test_a_client_frozen_in_a_transaction_loses_its_locks(database: Database, desk: Desk) -> None:
+    """The limit is asked for; it is tried with a shorter one."""
+    assert desk.sql("SHOW idle_in_transaction_session_timeout") == [("30s",)]
+    hold = desk.overdue("h")
+    with database.engine.connect() as frozen:
+        frozen.execute(text("SET idle_in_transaction_session_timeout = '200ms'"))
+        frozen.execute(text("SELECT FROM holds WHERE id = 'h' FOR UPDATE"))
+        assert desk.expire(hold.reference) == [Outcome.EXPIRED]
+        with pytest.raises(DBAPIError):
+            frozen.execute(text("SELECT 1"))

@@ -19,6 +19,7 @@ from tests.helpers import Desk
 
 LEASE = timedelta(seconds=4)
 QUICK: dict[str, Any] = {
+    "statement_timeout": timedelta(seconds=1),
     "expiry_soft_limit": timedelta(seconds=2),
     "expiry_hard_limit": timedelta(seconds=3),
     "claim_lease": LEASE,

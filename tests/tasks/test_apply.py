@@ -9,7 +9,8 @@ from sqlalchemy.exc import DBAPIError
 from db.engine import Database
 from domain.outcomes import Outcome, Tally
 from domain.paths import Path
-from tasks.expiry import apply, read
+from tasks.expiry import apply
+from tasks.messages import read_references
 from tests.helpers import POLICY, Desk, carrier, fill, whole_second
 
 BROKEN = "'h-037'"
@@ -107,7 +108,7 @@ def test_a_reference_that_cannot_be_read_becomes_a_dead_letter_once(database: Da
     good = due(database, 1)[0].as_data()
     refs: list[object] = [good, {**good, "hold_version": True}, "\ud800\x00", {**good, "\x00": 1}]
     for _ in range(2):
-        assert [reference.as_data() for reference in read(database, refs, carrier("m-1"))] == [good]
+        assert [reference.as_data() for reference in read_references(database, refs, carrier("m-1"))] == [good]
     assert desk.sql("SELECT key, kind, attempts, error FROM dead_letters ORDER BY key") == [
         ("malformed:m-1:1", "malformed", 2, "hold_version: must be a whole number from 1 to 2147483647"),
         ("malformed:m-1:2", "malformed", 2, "reference: must be a JSON object with the four fields of a reference"),
