@@ -350,4 +350,9 @@ class AttemptColumns(TypedColumns):
     detail: Named[str | None] = Column(Text)
 
 
-attempts = Table("attempts", metadata, AttemptColumns)
+attempts = Table(
+    "attempts",
+    metadata,
+    AttemptColumns,
+    Index("attempts_started_at", "started_at", postgresql_using="brin"),
+)

@@ -111,6 +111,8 @@ CREATE TABLE attempts (
     detail      text,
     PRIMARY KEY (event_id, endpoint_id, number)
 ) WITH (fillfactor = 80);
+-- `status` reads the last hour; rows come in the order of time, so a coarse index is small and enough
+CREATE INDEX attempts_started_at ON attempts USING brin (started_at);
 """
 
 
