@@ -4,12 +4,11 @@ import json
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Table
 from sqlalchemy.exc import DBAPIError
 
 from cli.context import by_hand, database
-from cli.output import Json, print_fields, print_json
+from cli.output import Json, print_fields, print_json, table_console
 from cli.refusals import NotDone, refusals
 from db import dead_letters, expiry, faults, replays
 from db.dead_letters import DeadLetter
@@ -54,7 +53,7 @@ def list_dead_letters(
         since = f"{letter.created_at:%Y-%m-%d %H:%M}"
         told = "" if letter.outcome is None else f"{letter.outcome} by {letter.replayed_by}"
         table.add_row(str(letter.id), letter.kind, letter.hold_id, str(letter.attempts), since, told, _told(letter))
-    Console(highlight=False, markup=False, emoji=False).print(table if found else "no dead letters")
+    table_console().print(table if found else "no dead letters")
     return 0
 
 

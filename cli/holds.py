@@ -1,15 +1,13 @@
 """Commands about one hold: place, extend, confirm, cancel, show, list."""
 
 import re
-import sys
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from cli.context import by_hand, database
-from cli.output import Json, print_answer, print_hold, print_json, say
+from cli.output import Json, print_answer, print_hold, print_json, say, table_console
 from db import holds
 from domain.durations import parse_duration
 from domain.errors import BadInput
@@ -25,10 +23,6 @@ Version = Annotated[int, typer.Option("--version", min=1, help="The version you 
 ForOption = Annotated[str | None, typer.Option("--for", metavar="30m", help="How long: 90s, 30m, 1h30m, 2d.")]
 _DIGITS = re.compile(r"[0-9]{1,30}", re.ASCII)
 UntilOption = Annotated[str | None, typer.Option("--until", metavar="TIME", help="A time with offset, RFC 3339.")]
-
-
-_WIDE = 400
-"""Columns of a line that no terminal shows: an id, a resource, and what else a row holds."""
 
 
 def register(app: typer.Typer) -> None:
@@ -181,6 +175,4 @@ def _print_table(found: list[Hold]) -> None:
             "" if hold.amount is None else format_money(hold.amount, str(hold.currency)),
             hold.resource,
         )
-    # a pipe is no narrow window: nothing is cut there
-    width = None if sys.stdout.isatty() else _WIDE
-    Console(highlight=False, markup=False, emoji=False, width=width).print(table)
+    table_console().print(table)

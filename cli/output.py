@@ -7,11 +7,15 @@ from datetime import timedelta
 from typing import Annotated
 
 import typer
+from rich.console import Console
 
 from domain.durations import format_duration
 from domain.holds import Answer, Done, Hold, Reason, Refused, Status
 from domain.instants import in_zone, rfc3339
 from domain.money import format_money
+
+_WIDE = 400
+"""Columns of a line that no terminal shows: an id, a resource, and what else a row holds."""
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout and nothing else there.")]
 
@@ -24,6 +28,11 @@ def say(line: str) -> None:
 def print_json(data: object) -> None:
     """One JSON value on one line of stdout."""
     print(json.dumps(data, ensure_ascii=False, separators=(",", ":")), flush=True)
+
+
+def table_console() -> Console:
+    """Where tables are printed. A pipe is no narrow window: nothing is cut or folded there."""
+    return Console(highlight=False, markup=False, emoji=False, width=None if sys.stdout.isatty() else _WIDE)
 
 
 def print_fields(fields: Mapping[str, object], indent: str = "  ") -> None:

@@ -25,6 +25,8 @@ QUICK: dict[str, Any] = {
     "claim_lease": LEASE,
     "visibility_timeout": timedelta(seconds=6),
     "run_budget": timedelta(seconds=3),
+    "webhook_deadline": timedelta(seconds=2),
+    "webhook_lease": timedelta(seconds=4),
     "log_format": "json",
 }
 """Short waits, in the order the settings demand."""
