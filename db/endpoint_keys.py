@@ -85,13 +85,14 @@ def revoke(tx: Tx, endpoint: EndpointId, key_id: str) -> None:
     """End a key at once. A request already signed may still go out.
 
     Raises:
-        BadInput: the endpoint has no such key, or no other key is live: nothing could be signed.
+        BadInput: the endpoint has no such key, or no other key signs for good: soon nothing could be signed.
     """
     tx.execute(text("SELECT FROM endpoints WHERE id = :id FOR UPDATE"), {"id": endpoint})
     if key_id not in {life.key_id for life in lives(tx, endpoint)}:
         raise BadInput("key", f"{key_id[:40]!r} is no key of this endpoint; see `holdfast endpoints show`")
-    if not {key.key_id for key in live(tx, endpoint)} - {key_id}:
-        raise BadInput("key", f"{key_id!r} is the only key that signs; rotate first, then revoke it")
+    lasting = {life.key_id for life in lives(tx, endpoint) if life.expires_at is None and life.revoked_at is None}
+    if not lasting - {key_id}:
+        raise BadInput("key", f"{key_id!r} is the only key that signs for good; rotate first, then revoke it")
     tx.execute(_REVOKE, {"endpoint": endpoint, "key_id": key_id})
 
 

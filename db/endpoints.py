@@ -83,7 +83,8 @@ def edit(tx: Tx, endpoint: EndpointId, terms: Terms) -> Endpoint:
         BadInput: there is no such endpoint, or it is deleted.
     """
     _lock(tx, endpoint)
-    tx.execute(endpoints.update().where(endpoints.c.id == endpoint).values(_columns(terms)))
+    # a pace that another rate has set must not outlive it
+    tx.execute(endpoints.update().where(endpoints.c.id == endpoint).values(_columns(terms) | {"paced_until": None}))
     tx.execute(_MAKE_ROOM, {"id": endpoint, "slots": terms.slots})
     return _now(tx, endpoint)
 

@@ -38,13 +38,15 @@ SELECT d.event_id, d.endpoint_id, e.type, d.state, d.trigger, d.attempts, d.spar
 {_FROM} WHERE {_CHOSEN} ORDER BY d.created_at, d.event_id, d.endpoint_id LIMIT :limit
 """)
 
-_COUNT_DEAD = text(f"SELECT count(*) {_FROM} WHERE d.state = 'dead' AND p.state <> 'deleted' AND {_CHOSEN}")
+_COUNT_DEAD = text(
+    f"SELECT count(*) {_FROM} WHERE d.state = 'dead' AND d.trigger <> 'test' AND p.state <> 'deleted' AND {_CHOSEN}"
+)
 
 _REVIVE_IF_DEAD = text(f"""
 WITH chosen AS MATERIALIZED (
     SELECT d.event_id, d.endpoint_id,
            p.stood_still + coalesce(clock_timestamp() - p.still_since, '0') AS still_before
-    {_FROM} WHERE d.state = 'dead' AND p.state <> 'deleted' AND {_CHOSEN}
+    {_FROM} WHERE d.state = 'dead' AND d.trigger <> 'test' AND p.state <> 'deleted' AND {_CHOSEN}
     ORDER BY d.created_at, d.event_id, d.endpoint_id LIMIT :limit FOR UPDATE OF d
 )
 UPDATE deliveries AS d

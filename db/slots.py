@@ -45,7 +45,7 @@ WITH begun AS (
         SELECT count(*) AS n FROM (SELECT FROM deliveries AS d WHERE {DUE.format(endpoint="p.id")} LIMIT 64) AS few
     ) AS due
     WHERE EXISTS (SELECT FROM begun) AND {LETS_THROUGH} AND due.n > 0
-      AND (p.paced_until IS NULL OR p.paced_until <= now() + CAST(:slack AS interval))
+      AND (p.rate IS NULL OR p.paced_until IS NULL OR p.paced_until <= now() + CAST(:slack AS interval))
 ), free AS MATERIALIZED (
     SELECT s.endpoint_id, s.slot, w.n, row_number() OVER (PARTITION BY s.endpoint_id ORDER BY s.slot) AS place
     FROM wanting AS w JOIN endpoint_slots AS s ON s.endpoint_id = w.id AND s.slot < w.usable

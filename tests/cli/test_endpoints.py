@@ -253,7 +253,9 @@ def test_rotating_lets_the_old_key_sign_for_the_grace_time_and_revoking_ends_it(
     assert (said.code, said.data) == (0, {"id": "ep", "revoked": first})
     before = desk.everything()
     only = holdfast("endpoints", "revoke", "ep", second["key_id"], "--json")
-    assert refused(only) == f"key: '{second['key_id']}' is the only key that signs; rotate first, then revoke it"
+    assert (
+        refused(only) == f"key: '{second['key_id']}' is the only key that signs for good; rotate first, then revoke it"
+    )
     assert refused(holdfast("endpoints", "revoke", "ep", "zzz", "--json")) == (
         "key: 'zzz' is no key of this endpoint; see `holdfast endpoints show`"
     )

@@ -160,7 +160,7 @@ def test_a_revoked_key_signs_no_more_and_the_last_one_stays(hooks: Hooks) -> Non
     hooks.call(endpoint_keys.revoke, "ep", "key-ep")
     assert live(hooks) == ["second"]
     before = hooks.everything()
-    with pytest.raises(BadInput, match="'second' is the only key that signs; rotate first, then revoke it"):
+    with pytest.raises(BadInput, match="'second' is the only key that signs for good; rotate first, then revoke it"):
         hooks.call(endpoint_keys.revoke, "ep", "second")
     with pytest.raises(BadInput, match="'x' is no key of this endpoint"):
         hooks.call(endpoint_keys.revoke, "ep", "x")
@@ -194,3 +194,20 @@ def test_names_and_types_that_cannot_be_are_refused() -> None:
         event_types(["webhook.test"])
     with pytest.raises(BadInput, match="types: are none"):
         event_types([])
+
+
+def test_a_pace_does_not_outlive_the_rate_that_set_it(hooks: Hooks) -> None:
+    with hooks.database.transaction() as tx:
+        endpoints.add(tx, EP, TERMS)
+    hooks.sql("UPDATE endpoints SET paced_until = now() + interval '1000 s'")
+    hooks.call(endpoints.edit, "ep", Terms(url="https://x.example/"))
+    assert hooks.sql("SELECT paced_until FROM endpoints") == [(None,)]
+
+
+def test_a_key_whose_successor_would_end_alone_cannot_be_revoked(hooks: Hooks) -> None:
+    hooks.endpoint()
+    rotate(hooks, "second")
+    before = hooks.everything()
+    with pytest.raises(BadInput, match="'second' is the only key that signs for good"):
+        hooks.call(endpoint_keys.revoke, "ep", "second")
+    assert hooks.everything() == before
