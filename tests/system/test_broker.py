@@ -27,7 +27,7 @@ def expiries_held_up(running: System) -> Iterator[None]:
 
 def is_held_up(running: System) -> bool:
     return bool(
-        running.desk.sql("SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%INTO events%'")
+        running.desk.sql("SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%WITH change AS%'")
     )
 
 
