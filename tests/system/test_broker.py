@@ -26,9 +26,8 @@ def expiries_held_up(running: System) -> Iterator[None]:
 
 
 def is_held_up(running: System) -> bool:
-    return bool(
-        running.desk.sql("SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%WITH change AS%'")
-    )
+    waiting = "SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%WITH change AS%'"
+    return bool(running.desk.sql(waiting))
 
 
 def test_a_broker_restarted_with_everything_lost_delays_and_loses_nothing(running: System) -> None:
