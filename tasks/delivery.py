@@ -10,7 +10,7 @@ from typing import Protocol
 import structlog
 from sqlalchemy.exc import DBAPIError
 
-from db import deliveries, onward, slots
+from db import deliveries, faults, onward, slots
 from db.deliveries import Nothing, Settled, Taken
 from db.engine import Database, Session, Tx
 from db.slots import Slot
@@ -94,7 +94,7 @@ class _Turn:
                 settled = deliveries.settle(tx, taken, result, verdict, policy, took=took)
                 next_one = self.go_on(tx)
         except DBAPIError as error:
-            log.warning("delivery.unrecorded", event_id=taken.event_id, error=str(error.orig).partition("\n")[0])
+            log.warning("delivery.unrecorded", event_id=taken.event_id, error=faults.cause(error))
             with self._drain.db.transaction() as tx:
                 settled = deliveries.settle(tx, taken, result, verdict, policy, took=took, record=False)
                 slots.leave(tx, self._slot, policy)

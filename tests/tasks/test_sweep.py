@@ -1,12 +1,15 @@
 """What one tick of the sweep does: claims, publishes, minds its bounds, gives back what the broker did not take."""
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from threading import Barrier
 
 import pytest
 
 from db.engine import Database
 from domain.identity import cohort
+from domain.outcomes import Outcome
 from domain.paths import Path
 from domain.references import Reference
 from domain.sweeping import ClaimPolicy
@@ -148,3 +151,28 @@ def test_the_sweep_rescues_what_another_path_has_lost(database: Database, desk: 
     assert desk.read(lost.hold_id).status.value == "expired"
     assert desk.read(recent.hold_id).status.value == "held"
     assert desk.sql("SELECT path FROM receipts") == [("rescue",)]
+
+
+def test_after_an_outage_three_sweepers_and_those_who_place_do_not_hinder_each_other(
+    database: Database, desk: Desk
+) -> None:
+    overdue(database, 6000)
+    start = Barrier(4)
+
+    def sweep_all(name: str) -> int:
+        lane = HereAndNow(database, POLICY, name)
+        start.wait()
+        while sweep(database, Path.SWEEP, bounds(batch=250), lane, apart=NO_WAIT).claimed:
+            continue
+        return lane.tally.counts.get(Outcome.EXPIRED, 0)
+
+    with ThreadPoolExecutor(3) as pool:
+        sweepers = [pool.submit(sweep_all, f"sweeper-{number}") for number in range(3)]
+        start.wait()
+        for number in range(50):
+            desk.placed(f"new-{number}")
+        assert sum(sweeper.result() for sweeper in sweepers) == 6000
+    assert desk.count("holds", "status = 'expired' AND claims = 1") == 6000
+    assert desk.count("holds", "id LIKE 'new-%' AND status = 'held'") == 50
+    batches = desk.sql("SELECT count(*) AS holds FROM effects WHERE kind = 'expired' GROUP BY receipt")
+    assert max(batch.holds for batch in batches) <= 250
