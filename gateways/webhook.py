@@ -241,7 +241,8 @@ def _on_the_wire(cause: BaseException, stage: Stage) -> tuple[FailureKind, str] 
         case OSError():
             return _broken(cause, stage)
         case client.HTTPException():
-            return FailureKind.PROTOCOL, f"{type(cause).__name__}: {cause}"
+            kind = FailureKind.TLS if stage is Stage.TLS else FailureKind.PROTOCOL
+            return kind, f"{type(cause).__name__}: {cause}"
     return None
 
 
@@ -260,10 +261,11 @@ def _broken(error: OSError, stage: Stage) -> tuple[FailureKind, str]:
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:
-    """An exception and what it was raised from or in: libraries wrap theirs several times."""
+    """An exception and what it was raised from or in, or was made of: libraries wrap theirs several times."""
     while error is not None:
         yield error
-        error = error.__cause__ or error.__context__
+        held = next((part for part in error.args if isinstance(part, BaseException)), None)
+        error = error.__cause__ or error.__context__ or held
 
 
 def _line(text: str) -> str:
