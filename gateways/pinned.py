@@ -24,6 +24,8 @@ logging.getLogger("urllib3").setLevel(logging.ERROR)  # below that it writes URL
 _MOST_ADDRESSES = 4
 _CONNECTION_LIVES = 120.0
 """Seconds. Then the name is looked up anew, so that traffic follows it."""
+_JOINED = 64 * 1024
+"""Bytes of a body that are copied behind its head; a longer one goes out by itself."""
 _CONNECTION_RESTS = 4.0
 """Seconds. Most receivers close after five or more; a request that crosses such a close on its way is a failure."""
 
@@ -62,6 +64,8 @@ class _Pinned:
         self._resolver = resolver
         self._opened = self._used = 0.0
         self._peer: str | None = None
+        self._body_follows = False
+        self._head = b""
 
     def _new_conn(self: Any) -> socket.socket:
         exchange = UNDER_WAY.get()
@@ -76,7 +80,16 @@ class _Pinned:
         self._used = monotonic()
         if self.sock is not None:
             UNDER_WAY.get().peer = self._peer
+        self._head, self._body_follows = b"", 0 < len(options["body"]) <= _JOINED
         super().request(*args, **options)  # type: ignore[misc]  # a mixin before a connection
+
+    def send(self: Any, data: Any) -> None:
+        """Head and body together, in one segment and one record of TLS; the library would send one after the other."""
+        if self._body_follows:
+            self._head, self._body_follows = data, False
+        else:
+            joined, self._head = self._head + data, b""
+            super().send(joined)  # type: ignore[misc]  # a mixin before a connection
 
     @property
     def is_connected(self: Any) -> bool:

@@ -18,7 +18,7 @@ from domain.webhooks import Answered, Failed, FailureKind
 from gateways.signing import Ed25519Key
 from gateways.webhook import Limits, Post, Sender
 from tests.gateways.posts import KEY, NOW, post
-from tests.gateways.receiver import Request, answer, receiving, saying, saying_last
+from tests.gateways.receiver import Request, Talk, answer, hanging, receiving, saying, saying_last
 
 
 def test_a_request_holds_these_headers_and_these_bytes(sender: Sender) -> None:
@@ -45,13 +45,26 @@ def test_a_request_holds_these_headers_and_these_bytes(sender: Sender) -> None:
     ]
 
 
-@pytest.mark.parametrize("size", [0, 1, 63, 64, 65, 100_000])
+@pytest.mark.parametrize("size", [0, 1, 63, 64, 65, 65_536, 65_537, 100_000])
 def test_bodies_of_any_size_arrive_as_they_are(sender: Sender, size: int) -> None:
     body = bytes(range(256)) * 400
     with receiving(saying(answer())) as receiver:
         assert sender.send(post(receiver.url, body=body[:size])) == Answered(200, "ok", None, receiver.peer)
     assert receiver.requests[0].body == body[:size]
     assert receiver.requests[0].headers["Content-Length"] == str(size)
+
+
+def test_head_and_body_go_out_together(sender: Sender) -> None:
+    came: list[bytes] = []
+
+    def greet(talk: Talk) -> None:
+        came.append(talk.sock.recv(65536))
+        talk.say(answer())
+
+    with receiving(hanging, greet=greet) as receiver:
+        assert sender.send(post(receiver.url, body=b'{"a":1}')) == Answered(200, "ok", None, receiver.peer)
+    assert came[0].startswith(b"POST /hook HTTP/1.1\r\n")
+    assert came[0].endswith(b'\r\n\r\n{"a":1}')
 
 
 def test_receivers_verify_what_was_sent(sender: Sender) -> None:
