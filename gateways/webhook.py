@@ -3,7 +3,7 @@
 import ssl
 import zlib
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -19,7 +19,7 @@ from requests.utils import DEFAULT_CA_BUNDLE_PATH
 from domain.addresses import NOT_ALLOWED, Target, check_url
 from domain.errors import BadInput
 from domain.signing import Key, signed_headers
-from domain.webhooks import Answered, Failed, FailureKind, Result, check_headers, parse_retry_after
+from domain.webhooks import Answered, Failed, FailureKind, Result, parse_retry_after
 from gateways.exchange import UNDER_WAY, Exchange, Stage, tls_context
 from gateways.pinned import PinnedSession, is_our_fault
 from gateways.resolver import BlockedAddress, NameUnknown, Resolver, ResolverSilent
@@ -42,8 +42,6 @@ class Post:
     """The instant of this attempt in Unix seconds, by the database's clock."""
     body: bytes = field(repr=False)
     keys: Sequence[Key] = field(repr=False)
-    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """The endpoint's own; they may hold its credentials."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,7 +139,6 @@ class Sender:
         request.method, request.url, request.body = "POST", target.url, post.body
         request.headers = CaseInsensitiveDict(
             self._fixed
-            | check_headers(post.headers)
             | signed_headers(post.keys, post.event_id, post.timestamp, post.body)
             | {"Content-Length": str(len(post.body))}
         )

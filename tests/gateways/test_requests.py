@@ -13,6 +13,8 @@ import standardwebhooks
 import svix.webhooks
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
+from domain.addresses import NOT_ALLOWED
+from domain.errors import BadInput
 from domain.signing import HmacKey
 from domain.webhooks import Answered, Failed, FailureKind
 from gateways.signing import Ed25519Key
@@ -23,7 +25,7 @@ from tests.gateways.receiver import Request, Talk, answer, hanging, receiving, s
 
 def test_a_request_holds_these_headers_and_these_bytes(sender: Sender) -> None:
     with receiving(saying(answer())) as receiver:
-        sender.send(post(receiver.url + "/a%20b?c=d", body=b'{"a":1}', headers={"X-Tenant": "7"}))
+        sender.send(post(receiver.url + "/a%20b?c=d", body=b'{"a":1}'))
     assert receiver.requests == [
         Request(
             "POST /hook/a%20b?c=d HTTP/1.1",
@@ -34,7 +36,6 @@ def test_a_request_holds_these_headers_and_these_bytes(sender: Sender) -> None:
                 "Accept": "*/*",
                 "Connection": "keep-alive",
                 "Content-Type": "application/json",
-                "X-Tenant": "7",
                 "webhook-id": "reservation-expired:h_1:1",
                 "webhook-timestamp": "1796000000",
                 "webhook-signature": KEY.signature(b'reservation-expired:h_1:1.1796000000.{"a":1}'),
@@ -112,22 +113,16 @@ def test_no_redirect_is_followed(sender: Sender, status: int) -> None:
         assert inside.connections == 0
 
 
-NO_VALUE = "headers: X-A has a value no header may hold; use up to 1024 signs of ASCII"
-NO_NAME = "headers: 'X-A\\r\\nX-C' is no header name; use letters, digits and hyphens"
-
-
 @pytest.mark.parametrize(
     ("wrong", "detail"),
     [
-        ({"headers": {"X-A": "b\r\nX-C: d"}}, NO_VALUE),
-        ({"headers": {"X-A\r\nX-C": "d"}}, NO_NAME),
-        ({"headers": {"webhook-id": "x"}}, "headers: webhook-id is set by Holdfast; choose another name"),
-        ({"headers": {"content-length": "1"}}, "headers: content-length is set by Holdfast; choose another name"),
         ({"keys": []}, "keys: there is no live key to sign with; rotate the endpoint's keys"),
         ({"event_id": "a.b"}, "event_id: 'a.b' is no event id; use 1 to 200 of A-Z a-z 0-9 _ : -"),
+        ({"event_id": "a\r\nX: b"}, "event_id: 'a\\r\\nX: b' is no event id; use 1 to 200 of A-Z a-z 0-9 _ : -"),
+        ({"event_id": "a\n"}, "event_id: 'a\\n' is no event id; use 1 to 200 of A-Z a-z 0-9 _ : -"),
         ({"timestamp": -1}, "timestamp: lies before 1970"),
     ],
-    ids=["value", "name", "signed name", "framing", "no key", "dot in the id", "before 1970"],
+    ids=["no key", "dot in the id", "a header in the id", "line break behind the id", "before 1970"],
 )  # fmt: skip
 def test_what_must_not_go_out_is_our_fault_and_never_leaves(sender: Sender, wrong: dict[str, Any], detail: str) -> None:
     with receiving(saying(answer())) as receiver:
@@ -135,11 +130,21 @@ def test_what_must_not_go_out_is_our_fault_and_never_leaves(sender: Sender, wron
         assert receiver.connections == 0
 
 
+@pytest.mark.parametrize(
+    "more", ["?a=b\r\nX: y", "\r\n", " HTTP/1.1\r\nX: y\r\n\r\n", "\n", "\r", "\x00", "\u2028", " ", "\t"]
+)
+def test_a_url_that_could_end_the_request_line_is_refused_and_nothing_goes_out(sender: Sender, more: str) -> None:
+    with receiving(saying(answer())) as receiver:
+        assert sender.send(post(receiver.url + more)) == Failed(FailureKind.BLOCKED, NOT_ALLOWED, None, sent=False)
+        with pytest.raises(BadInput):
+            sender.check(receiver.url + more)
+        assert receiver.connections == 0
+
+
 def test_an_attempt_shows_no_secret() -> None:
     attempt = Post(
-        endpoint_id="ep_1", url="https://example.com/", event_id="e", timestamp=NOW, body=b"body-bytes", keys=[KEY],
-        headers={"Authorization": "Bearer shown-to-nobody"},
-    )  # fmt: skip
+        endpoint_id="ep_1", url="https://example.com/", event_id="e", timestamp=NOW, body=b"body-bytes", keys=[KEY]
+    )
     shown = repr(attempt)
     assert shown == f"Post(endpoint_id='ep_1', url='https://example.com/', event_id='e', timestamp={NOW})"
 
