@@ -7,13 +7,13 @@ network: before TLS, whose tickets and new keys are bytes too, and in the handsh
 
 import socket
 import ssl
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from contextvars import ContextVar
 from enum import StrEnum
 from functools import partial
 from http.client import HTTPException
-from time import monotonic
 from typing import Any, TypeVar
 
 
@@ -35,6 +35,16 @@ class TooMuch(HTTPException):
     """The receiver sends more than any answer needs."""
 
 
+_CLOCK: int = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+_STOOD_STILL = 2.0
+"""Seconds past a deadline. Whoever notices it only then was not running: every wait ends with it."""
+
+
+def uptime() -> float:
+    """Seconds on a clock nobody sets. It goes on while the machine is suspended; on Linux, `monotonic` does not."""
+    return time.clock_gettime(_CLOCK)
+
+
 class Exchange:
     """One request under way, in one thread."""
 
@@ -42,7 +52,7 @@ class Exchange:
 
     def __init__(self, limit: float, budget: int) -> None:
         """`limit` in seconds from now, for all of it; `budget` in bytes from the network, those of TLS included."""
-        self.ends = monotonic() + limit
+        self.ends = uptime() + limit
         self.unread = budget
         self.stage = Stage.LOOKUP
         self.peer: str | None = None
@@ -55,10 +65,14 @@ class Exchange:
         Raises:
             OutOfTime: none.
         """
-        left = self.ends - monotonic()
+        left = self.ends - uptime()
         if left <= 0:
             raise OutOfTime
         return left
+
+    def stood_still(self) -> bool:
+        """Whether the deadline was noticed so late that this process, or its machine, must have been stopped."""
+        return uptime() > self.ends + _STOOD_STILL
 
     def took(self, count: int) -> None:
         """Note that so many bytes have come.

@@ -5,7 +5,6 @@ import logging
 import socket
 import ssl
 from http import client
-from time import monotonic
 from typing import Any
 
 import requests
@@ -16,7 +15,7 @@ from urllib3 import HTTPConnectionPool, HTTPSConnectionPool
 from urllib3.connection import HTTPConnection, HTTPSConnection
 
 from domain.addresses import Target
-from gateways.exchange import UNDER_WAY, Exchange, PlainSocket, Stage
+from gateways.exchange import UNDER_WAY, Exchange, PlainSocket, Stage, uptime
 from gateways.resolver import Address, Resolver, SockAddr
 
 logging.getLogger("urllib3").setLevel(logging.ERROR)  # below that it writes URLs, which may hold a receiver's token
@@ -73,11 +72,11 @@ class _Pinned:
         addresses = self._resolver.addresses(self.host, self.port, exchange.left())
         sock = _connected(addresses, exchange)
         exchange.stage = Stage.TLS if isinstance(self, HTTPSConnection) else Stage.SEND
-        self._opened, self._peer = monotonic(), exchange.peer
+        self._opened, self._peer = uptime(), exchange.peer
         return sock
 
     def request(self: Any, *args: Any, **options: Any) -> None:
-        self._used = monotonic()
+        self._used = uptime()
         if self.sock is not None:
             UNDER_WAY.get().peer = self._peer
         self._head, self._body_follows = b"", 0 < len(options["body"]) <= _JOINED
@@ -94,7 +93,7 @@ class _Pinned:
     @property
     def is_connected(self: Any) -> bool:
         """Whether this connection may carry one more request."""
-        now = monotonic()
+        now = uptime()
         fresh: bool = now - self._opened < _CONNECTION_LIVES and now - self._used < _CONNECTION_RESTS
         return fresh and super().is_connected and not self.sock.leftover()  # type: ignore[misc]  # a mixin before a connection
 

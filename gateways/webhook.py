@@ -20,7 +20,7 @@ from domain.addresses import NOT_ALLOWED, Target, check_url
 from domain.errors import BadInput
 from domain.signing import Key, signed_headers
 from domain.webhooks import Answered, Failed, FailureKind, Result, parse_retry_after
-from gateways.exchange import UNDER_WAY, Exchange, Stage, tls_context
+from gateways.exchange import UNDER_WAY, Exchange, Stage, tls_context, uptime
 from gateways.pinned import PinnedSession, is_our_fault
 from gateways.resolver import BlockedAddress, NameUnknown, Resolver, ResolverSilent
 
@@ -42,6 +42,9 @@ class Post:
     """The instant of this attempt in Unix seconds, by the database's clock."""
     body: bytes = field(repr=False)
     keys: Sequence[Key] = field(repr=False)
+    not_after: float
+    """The last instant of `uptime` at which it may begin: when the delivery was taken, plus its lease, less the
+    deadline. So it is over before another worker may take it, however long this one was stopped meanwhile."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,7 +100,13 @@ class Sender:
         return target
 
     def send(self, post: Post) -> Result:
-        """Make one request within the deadline. Never raises: what a receiver does is a value."""
+        """Make one request within the deadline. Never raises: what a receiver does is a value.
+
+        A worker that was frozen since it took the delivery sends nothing: another may have taken it by now. Frozen
+        later, before the first byte, it finds the deadline over, which runs on a clock that does not stop.
+        """
+        if uptime() > post.not_after:
+            return Failed(FailureKind.OURS, "this worker stood still since it took the delivery", None, sent=False)
         with _under_way(self.limits) as exchange:
             try:
                 target = check_url(post.url, dangerous=self._dangerous)
@@ -202,6 +211,8 @@ def _came_to_nothing(error: Exception, exchange: Exchange) -> Result:
     if exchange.status is not None:
         return Answered(exchange.status, "", None, exchange.peer or "")
     kind, detail = _kind(error, exchange.stage)
+    if kind is FailureKind.TIMEOUT and exchange.stood_still():
+        kind, detail = FailureKind.OURS, f"this worker stood still {exchange.stage}"
     peer = None if kind is FailureKind.BLOCKED else exchange.peer
     return Failed(kind, _line(detail), peer, exchange.sent)
 

@@ -143,10 +143,13 @@ def test_a_url_that_could_end_the_request_line_is_refused_and_nothing_goes_out(s
 
 def test_an_attempt_shows_no_secret() -> None:
     attempt = Post(
-        endpoint_id="ep_1", url="https://example.com/", event_id="e", timestamp=NOW, body=b"body-bytes", keys=[KEY]
-    )
+        endpoint_id="ep_1", url="https://example.com/", event_id="e", timestamp=NOW, body=b"body-bytes", keys=[KEY],
+        not_after=7.5,
+    )  # fmt: skip
     shown = repr(attempt)
-    assert shown == f"Post(endpoint_id='ep_1', url='https://example.com/', event_id='e', timestamp={NOW})"
+    assert (
+        shown == f"Post(endpoint_id='ep_1', url='https://example.com/', event_id='e', timestamp={NOW}, not_after=7.5)"
+    )
 
 
 def test_no_log_line_holds_a_url(sender: Sender, caplog: pytest.LogCaptureFixture) -> None:
