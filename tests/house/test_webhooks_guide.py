@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from domain.signing import HmacKey, signed_headers
+from gateways import resolver, webhook
+from gateways.webhook import Limits
 from settings import ROOT
 
 GUIDE = (ROOT / "docs" / "webhooks.md").read_text()
@@ -132,3 +134,17 @@ def test_the_request_shown_verifies_with_the_secret_shown() -> None:
     sent = int(headers["webhook-timestamp"])
     key = HmacKey.parse(secret)
     assert signed_headers([key], headers["webhook-id"], sent, body.encode()).items() <= headers.items()
+
+
+def test_the_bounds_of_an_answer_shown_are_those_that_hold() -> None:
+    limits = Limits()
+    all_in_all = limits.body + webhook._HEAD_BUDGET
+    for said in (
+        f"At\nmost {limits.body // 1024} KiB of your answer's body are read",
+        f"first {limits.kept:,} characters are\nkept",
+        f"compressed and decompressed | {limits.body // 1024} KiB |",
+        f"what is kept of it | {limits.kept:,} characters |",
+        f"status, headers, body | {all_in_all // 1024} KiB |",
+        f"the look-up of its name, within that | {resolver._LONGEST:.0f} s |",
+    ):
+        assert said in GUIDE
