@@ -137,7 +137,7 @@ class TlsSocket(PlainSocket):
         self._came, self._goes = ssl.MemoryBIO(), ssl.MemoryBIO()
         try:
             self._tls = context.wrap_bio(self._came, self._goes, server_hostname=host)
-            self._until_done(self._tls.do_handshake)
+            self._until_done(self._tls.do_handshake, self._flush)
         except BaseException:
             self.close()
             raise
@@ -149,7 +149,7 @@ class TlsSocket(PlainSocket):
             self._feed()
         read: Callable[[], Any] = partial(self._tls.read, nbytes or len(buffer), buffer)
         try:
-            return int(self._until_done(read))
+            return int(self._until_done(read, self._reply))
         except (ssl.SSLZeroReturnError, ssl.SSLEOFError):
             return 0
 
@@ -164,20 +164,19 @@ class TlsSocket(PlainSocket):
         """How many bytes came from the network and were read by nobody: the next answer must not begin with them."""
         return self._came.pending + self._tls.pending()
 
-    def _until_done(self, step: Callable[[], _Done]) -> _Done:
-        """Let OpenSSL do this, feeding it for as long as it wants more."""
+    def _until_done(self, step: Callable[[], _Done], flush: Callable[[], None]) -> _Done:
+        """Let OpenSSL do this, feeding it for as long as it wants more, and sending what it says meanwhile."""
         while True:
             try:
                 done = step()
             except ssl.SSLWantReadError:
-                self._flush()
+                flush()
                 self._feed()
             except ssl.SSLError:
-                with suppress(OSError):
-                    self._flush()  # tells the receiver what was wrong with its certificate
+                self._reply()  # tells the receiver what was wrong with its certificate
                 raise
             else:
-                self._flush()
+                flush()
                 return done
 
     def _feed(self) -> None:
@@ -196,6 +195,11 @@ class TlsSocket(PlainSocket):
         if self._goes.pending:
             self.settimeout(UNDER_WAY.get().left())
             socket.socket.sendall(self, self._goes.read())
+
+    def _reply(self) -> None:
+        """Send it if anybody listens: a receiver that has gone may have answered before."""
+        with suppress(OSError):
+            self._flush()
 
 
 class _Context(ssl.SSLContext):

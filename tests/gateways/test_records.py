@@ -1,6 +1,7 @@
 """TLS that is correct record by record, and meant to hold the sender: every one of them ends in time."""
 
 import io
+import socket
 import ssl
 import time
 from collections.abc import Callable, Iterator
@@ -272,6 +273,21 @@ def test_a_receiver_that_closes_without_taking_leave_has_answered(
 ) -> None:
     with over_tls(after_the_request(lambda peer: peer.say(said))) as receiver:
         assert sender.send(post(receiver.url)) == replace(result, peer=receiver.peer)
+
+
+@pytest.mark.parametrize("apart", [False, True], ids=["in one piece", "in two"])
+def test_an_answer_counts_though_nobody_hears_what_tls_replies(
+    sender: Sender, over_tls: OverTls, *, apart: bool
+) -> None:
+    def say(peer: HandMade) -> None:
+        pieces = [peer.record(HANDSHAKE, HELLO_REQUEST), peer.record(APPLICATION, answer())]
+        peer.talk.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # a reset drops what was not sent yet
+        for piece in pieces if apart else [b"".join(pieces)]:
+            peer.talk.say(piece)
+        peer.talk.reset()
+
+    with over_tls(after_the_request(say), ssl.TLSVersion.TLSv1_2) as receiver:
+        assert sender.send(post(receiver.url)) == Answered(200, "ok", None, receiver.peer)
 
 
 def test_a_status_line_cut_in_half_by_such_a_close_delivers_nothing(sender: Sender, over_tls: OverTls) -> None:
