@@ -9,6 +9,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from cli import positions
 from cli.context import PATIENT, database
 from cli.output import Json, print_fields, print_json, say
 from cli.refusals import NotDone, refusals
@@ -46,20 +47,25 @@ def list_deliveries(
     state: Annotated[str | None, typer.Option(help="Only pending, delivered, dead or cancelled ones.")] = None,
     since: Since = None,
     until: Until = None,
+    after: Annotated[
+        str | None, typer.Option(metavar="POSITION", help="Go on behind this one.", show_default=False)
+    ] = None,
     limit: Annotated[int, typer.Option(min=1, max=10_000, help="At most so many.")] = 50,
     as_json: Json = False,
 ) -> int:
     """List deliveries, the oldest first."""
     chosen = _selection(event, endpoint, type_, since=since, until=until, state=state)
+    behind = None if after is None else positions.read(after, "--after")
     with database(PATIENT) as db, db.transaction() as tx:
-        found = replays.listing(tx, chosen, limit=limit)
+        found = replays.listing(tx, chosen, limit=limit + 1, after=behind)
+    more, found = len(found) > limit, found[:limit]
     if as_json:
         for delivery in found:
-            print_json(_as_data(delivery))
+            print_json({**_as_data(delivery), "position": positions.written(delivery.position)})
     else:
         _print_table(found)
-    if len(found) == limit:
-        say(f"there may be more; go on with --since {rfc3339(found[-1].created_at)}")
+    if more:
+        say(f"there are more; go on with --after {positions.written(found[-1].position)}")
     return 0
 
 
@@ -106,12 +112,12 @@ def replay(
     with refusals(as_json=as_json), database(PATIENT) as db, db.transaction() as tx:
         count = _replayed(tx, chosen, who, limit) if who is not None and not dry_run else 0
         left = replays.count_dead(tx, chosen)
+    would = min(left, limit) if dry_run else 0
     if as_json:
-        print_json({"replayed": count, "dead": left})
-    elif dry_run:
-        print(f"{left:,} dead deliveries would be replayed")
-    else:
-        print(f"{count:,} deliveries replayed" + (f"; {left:,} more are dead, run this again" if left else ""))
+        print_json({"replayed": count, "would_be_replayed": would, "dead": left - would})
+        return 0
+    more = f"; {left - would:,} more are dead" + ("" if dry_run else ", run this again") if left > would else ""
+    print((f"{would:,} dead deliveries would be replayed" if dry_run else f"{count:,} deliveries replayed") + more)
     return 0
 
 

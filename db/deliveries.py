@@ -40,7 +40,7 @@ held AS MATERIALIZED (
       AND p.id = s.endpoint_id AND {LETS_THROUGH} AND s.slot < {USABLE} AND {{if_so}}
     RETURNING p.url, p.waits, p.max_attempts, p.max_age, p.client_errors_final, p.rate, p.stood_still
 ), due AS MATERIALIZED (
-    SELECT d.event_id, d.attempts, d.spared, d.trigger, d.aging_since, d.still_before
+    SELECT d.event_id, d.attempts, d.spared, d.earlier, d.trigger, d.aging_since, d.still_before
     FROM deliveries AS d
     WHERE {DUE.format(endpoint=":endpoint")} AND EXISTS (SELECT FROM held) AND d.event_id <> {{except_for}}
     ORDER BY d.next_attempt_at LIMIT 1 FOR UPDATE SKIP LOCKED
@@ -86,7 +86,7 @@ held AS MATERIALIZED (
 statements, with the columns NEXT of `judged AS j CROSS JOIN keys AS k LEFT JOIN taken AS t ON true`."""
 
 NEXT = """
-j.event_id, j.spent, j.attempts, j.spared, j.trigger, j.age, j.type, j.body, j.url, j.waits, j.max_attempts,
+j.event_id, j.spent, j.attempts, j.spared, j.earlier, j.trigger, j.age, j.type, j.body, j.url, j.waits, j.max_attempts,
 j.max_age, j.client_errors_final, t.number, t.lease_token, clock_timestamp() AS at, k.*
 """
 
@@ -140,16 +140,17 @@ class Taken:
     policy: RetryPolicy
     number: int
     spared: int
+    earlier: int
     trigger: str
     age: timedelta
-    """Without the time the endpoint stood still."""
+    """As `Made` has it."""
     at: datetime
     """The instant of the attempt, by the database's clock: what is signed."""
     token: UUID
 
     def made(self, took: timedelta) -> Made:
         """The attempt as its judge sees it, after it took so long."""
-        return Made(number=self.number, age=self.age + took, spared=self.spared)
+        return Made(number=self.number, age=self.age + took, earlier=self.earlier, spared=self.spared)
 
 
 class Nothing(StrEnum):
@@ -214,6 +215,7 @@ def taken_from(row: Any, slot: Slot, policy: DeliveryPolicy) -> Taken:
         policy=bounds,
         number=row.number,
         spared=row.spared,
+        earlier=row.earlier,
         trigger=row.trigger,
         age=row.age,
         at=row.at,

@@ -3,13 +3,13 @@
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import Row, select, text
 
 from db.dead_letters import DISCARDED
 from db.deliveries import letter_key
-from db.engine import Tx
+from db.engine import Tx, by_index
 from db.tables import attempts
 from domain.endpoints import EndpointId, State
 from domain.errors import BadInput
@@ -18,44 +18,44 @@ from domain.identity import EventId
 REPLAYED = "replayed"
 """What stands as outcome in the dead letter of a delivery that was replayed."""
 
-_CHOSEN = """
-(CAST(:event AS text) IS NULL OR d.event_id = :event)
-AND (CAST(:endpoint AS text) IS NULL OR d.endpoint_id = :endpoint)
-AND (CAST(:type AS text) IS NULL OR e.type = :type)
-AND (CAST(:state AS text) IS NULL OR d.state = :state)
-AND (CAST(:since AS timestamptz) IS NULL OR d.created_at >= :since)
-AND (CAST(:until AS timestamptz) IS NULL OR d.created_at < :until)
-"""
+_CONDITIONS = {
+    "event": "d.event_id = :event",
+    "endpoint": "d.endpoint_id = :endpoint",
+    "type": "e.type = :type",
+    "state": "d.state = :state",
+    "since": "d.created_at >= :since",
+    "until": "d.created_at < :until",
+}
 
 _FROM = """
 FROM deliveries AS d LEFT JOIN events AS e ON e.event_id = d.event_id
 JOIN endpoints AS p ON p.id = d.endpoint_id
 """
 
-_LIST = text(f"""
-SELECT d.event_id, d.endpoint_id, e.type, d.state, d.trigger, d.attempts, d.spared, d.next_attempt_at, d.created_at,
-       d.settled_at, d.replays, d.replayed_at, d.replayed_by
-{_FROM} WHERE {_CHOSEN} ORDER BY d.created_at, d.event_id, d.endpoint_id LIMIT :limit
-""")
+_COLUMNS = """
+d.event_id, d.endpoint_id, e.type, d.state, d.trigger, d.attempts, d.spared, d.earlier, d.next_attempt_at, d.created_at,
+d.settled_at, d.replays, d.replayed_at, d.replayed_by
+"""
 
-_COUNT_DEAD = text(
-    f"SELECT count(*) {_FROM} WHERE d.state = 'dead' AND d.trigger <> 'test' AND p.state <> 'deleted' AND {_CHOSEN}"
-)
+_ORDER = "d.created_at, d.event_id, d.endpoint_id"
 
-_REVIVE_IF_DEAD = text(f"""
+_AFTER = f"({_ORDER}) > (CAST(:after_at AS timestamptz), :after_event, :after_endpoint)"
+
+_REPLAYABLE = "d.state = 'dead' AND d.trigger <> 'test' AND p.state <> 'deleted'"
+
+_REVIVE_IF_DEAD = f"""
 WITH chosen AS MATERIALIZED (
     SELECT d.event_id, d.endpoint_id,
            p.stood_still + coalesce(clock_timestamp() - p.still_since, '0') AS still_before
-    {_FROM} WHERE d.state = 'dead' AND d.trigger <> 'test' AND p.state <> 'deleted' AND {_CHOSEN}
-    ORDER BY d.created_at, d.event_id, d.endpoint_id LIMIT :limit FOR UPDATE OF d
+    {_FROM} WHERE {_REPLAYABLE} AND {{chosen}} ORDER BY {_ORDER} LIMIT :limit FOR UPDATE OF d
 )
 UPDATE deliveries AS d
-SET state = 'pending', trigger = 'replay', spared = d.attempts, next_attempt_at = clock_timestamp(),
-    aging_since = clock_timestamp(), still_before = c.still_before, settled_at = NULL, replays = d.replays + 1,
-    replayed_at = clock_timestamp(), replayed_by = :operator
+SET state = 'pending', trigger = 'replay', earlier = d.attempts, spared = d.attempts,
+    next_attempt_at = clock_timestamp(), aging_since = clock_timestamp(), still_before = c.still_before,
+    settled_at = NULL, replays = d.replays + 1, replayed_at = clock_timestamp(), replayed_by = :operator
 FROM chosen AS c WHERE d.event_id = c.event_id AND d.endpoint_id = c.endpoint_id AND d.state = 'dead'
 RETURNING d.event_id, d.endpoint_id
-""")  # noqa: S608 - the parts are constants of this file
+"""  # noqa: S608 - the parts are constants of this file
 
 _GIVE_UP_IF_DEAD = text("""
 UPDATE deliveries SET state = 'cancelled' WHERE event_id = :event AND endpoint_id = :endpoint AND state = 'dead'
@@ -78,10 +78,30 @@ class Selection:
     since: datetime | None = None
     until: datetime | None = None
 
+    def given(self) -> dict[str, Any]:
+        """What is given, by its name."""
+        return {name: value for name, value in asdict(self).items() if value is not None}
+
+    def where(self) -> str:
+        """SQL: the delivery `d` of event `e` fits. Only what is given stands there, so that an index can serve it."""
+        return " AND ".join([_CONDITIONS[name] for name in self.given()]) or "true"
+
+
+class Position(NamedTuple):
+    """A place in the order of a listing. It stays where it is, whatever becomes of the delivery it was taken from."""
+
+    created_at: datetime
+    event_id: str
+    endpoint_id: str
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delivery:
-    """One event for one endpoint. `type` is None where the event is gone; `spared` attempts were nobody's fault."""
+    """One event for one endpoint. `type` is None where the event is gone.
+
+    Of its `attempts`, `earlier` ones were made before its last replay, and `spared` ones do not count toward its bound:
+    these, and those that failed through a fault of ours since.
+    """
 
     event_id: str
     endpoint_id: str
@@ -90,12 +110,18 @@ class Delivery:
     trigger: str
     attempts: int
     spared: int
+    earlier: int
     next_attempt_at: datetime
     created_at: datetime
     settled_at: datetime | None
     replays: int
     replayed_at: datetime | None
     replayed_by: str | None
+
+    @property
+    def position(self) -> Position:
+        """Where it stands in a listing."""
+        return Position(self.created_at, self.event_id, self.endpoint_id)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,9 +150,20 @@ class Replay(StrEnum):
     """It is pending already, as after a quick first replay: one attempt, not two."""
 
 
-def listing(tx: Tx, selection: Selection, *, limit: int) -> list[Delivery]:
-    """The oldest of these deliveries, at most so many."""
-    return [Delivery(**row._asdict()) for row in tx.execute(_LIST, {**asdict(selection), "limit": limit})]
+def listing(tx: Tx, selection: Selection, *, limit: int, after: Position | None = None) -> list[Delivery]:
+    """The oldest of these deliveries, at most so many; those behind a position, where one is given.
+
+    A page costs its rows, however many came before it. Deliveries of one instant have an order among them, so no number
+    of them ends a walk. What is committed meanwhile with an earlier instant is not gone back for.
+    """
+    by_index(tx)
+    asked = selection.given() | {"limit": limit}
+    where = selection.where()
+    if after is not None:
+        where = f"{where} AND {_AFTER}"
+        asked |= {"after_at": after.created_at, "after_event": after.event_id, "after_endpoint": after.endpoint_id}
+    query = f"SELECT {_COLUMNS} {_FROM} WHERE {where} ORDER BY {_ORDER} LIMIT :limit"
+    return [Delivery(**row._asdict()) for row in tx.execute(text(query), asked)]
 
 
 def attempts_of(tx: Tx, event: EventId, endpoint: EndpointId) -> list[Attempt]:
@@ -136,12 +173,13 @@ def attempts_of(tx: Tx, event: EventId, endpoint: EndpointId) -> list[Attempt]:
 
 
 def count_dead(tx: Tx, selection: Selection) -> int:
-    """How many deliveries `replay_all` would replay: a dry run."""
-    return int(tx.execute(_COUNT_DEAD, asdict(selection)).scalar_one())
+    """How many deliveries `replay_all` without a limit would replay: a dry run."""
+    query = f"SELECT count(*) {_FROM} WHERE {_REPLAYABLE} AND {selection.where()}"
+    return int(tx.execute(text(query), selection.given()).scalar_one())
 
 
 def replay(tx: Tx, event: EventId, endpoint: EndpointId, *, operator: str) -> Replay:
-    """Let one dead delivery be tried again, with all its attempts and age before it, in the operator's name.
+    """Let one dead delivery walk the ladder anew, with all its attempts and age before it, in the operator's name.
 
     Two at once: the row's lock lets one through, and the other finds it waiting. It is sent by the lane, so it keeps to
     the endpoint's slots, rate and state as every delivery does.
@@ -165,8 +203,8 @@ def replay(tx: Tx, event: EventId, endpoint: EndpointId, *, operator: str) -> Re
 
 def replay_all(tx: Tx, selection: Selection, *, operator: str, limit: int) -> int:
     """Replay the dead ones of these, oldest first, at most so many; how many. Argued as `replay`."""
-    asked = {**asdict(selection), "operator": operator, "limit": limit}
-    revived = tx.execute(_REVIVE_IF_DEAD, asked).all()
+    asked = selection.given() | {"operator": operator, "limit": limit}
+    revived = tx.execute(text(_REVIVE_IF_DEAD.format(chosen=selection.where())), asked).all()
     if revived:
         keys = [letter_key(EventId(row.event_id), EndpointId(row.endpoint_id)) for row in revived]
         tx.execute(_CLOSE_LETTERS, {"keys": keys, "operator": operator, "outcome": REPLAYED})

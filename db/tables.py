@@ -222,7 +222,10 @@ cohort_paths = Table(
 
 
 class EndpointColumns(TypedColumns):
-    """Who hears of which events. Below `rate`, all but `created_at` is what happened: pace, health, standing still."""
+    """Who hears of which events. Below `rate`, all but `created_at` is what happened: pace, health, standing still.
+
+    `bounds_since` is when its bounds were last edited, None if never.
+    """
 
     id: Named[str] = _id(primary_key=True)
     url: Named[str] = Column(Text)
@@ -233,6 +236,7 @@ class EndpointColumns(TypedColumns):
     waits: Named[list[timedelta] | None] = Column(ARRAY(Interval))
     max_attempts: Named[int | None] = Column(Integer)
     max_age: Named[timedelta | None] = Column(Interval)
+    bounds_since: Named[datetime | None] = _instant()
     client_errors_final: Named[bool] = Column(Boolean, server_default=text("false"))
     slots: Named[int] = Column(SmallInteger, server_default=text("4"))
     rate: Named[float | None] = Column(Double)
@@ -297,7 +301,10 @@ endpoint_slots = Table("endpoint_slots", metadata, EndpointSlotColumns)
 
 
 class DeliveryColumns(TypedColumns):
-    """One event for one endpoint. `spared` attempts are charged to nobody; the age is counted from `aging_since`."""
+    """One event for one endpoint. Its age is counted from `aging_since`.
+
+    Of its attempts `earlier` ones were made before its last replay; `spared` ones, these among them, do not count.
+    """
 
     event_id: Named[str] = _id(primary_key=True)
     endpoint_id: Named[str] = _id(primary_key=True)
@@ -305,6 +312,7 @@ class DeliveryColumns(TypedColumns):
     trigger: Named[str] = Column(Text, server_default=text("'auto'"))
     attempts: Named[int] = Column(Integer, server_default=text("0"))
     spared: Named[int] = Column(Integer, server_default=text("0"))
+    earlier: Named[int] = Column(Integer, server_default=text("0"))
     next_attempt_at: Named[datetime] = _instant()
     lease_token: Named[UUID | None] = Column(Uuid)
     lease_until: Named[datetime | None] = _instant()
@@ -324,12 +332,14 @@ deliveries = Table(
     CheckConstraint("state IN ('pending', 'delivered', 'dead', 'cancelled')", name="deliveries_state"),
     CheckConstraint("trigger IN ('auto', 'replay', 'test')", name="deliveries_trigger"),
     CheckConstraint("attempts >= spared AND spared >= 0", name="deliveries_attempts"),
+    CheckConstraint("earlier >= 0 AND earlier <= spared", name="deliveries_earlier"),
     CheckConstraint("(state = 'pending') = (settled_at IS NULL)", name="deliveries_settled_at"),
     CheckConstraint(
         "(lease_token IS NULL) = (lease_until IS NULL) AND (state = 'pending' OR lease_token IS NULL)",
         name="deliveries_lease",
     ),
     Index("deliveries_due", "endpoint_id", "next_attempt_at", postgresql_where=text("state = 'pending'")),
+    Index("deliveries_created_at", "created_at"),
 )
 
 

@@ -96,20 +96,33 @@ class RetryPolicy:
             raise BadInput("max_age", "must be longer than zero and at most 30 days")
 
     def step(self, attempt: int) -> timedelta:
-        """The longest wait before this attempt; the first is 1."""
+        """The longest wait before this attempt of a walk; the first is 1."""
         return self.waits[min(attempt, len(self.waits)) - 1]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Made:
-    """The attempt that was just made."""
+    """The attempt that was just made. A delivery walks the ladder when it is made, and anew at each replay."""
 
     number: int
-    """Its place among the delivery's attempts; the first is 1."""
+    """Its place among all of the delivery's attempts; the first is 1. It never starts again."""
     age: timedelta
-    """How old the delivery is by now, without the time its endpoint was paused or disabled."""
+    """How long this walk has lasted by now, without the time the endpoint was paused or disabled."""
+    earlier: int = 0
+    """How many attempts were made before this walk."""
     spared: int = 0
-    """How many earlier attempts were not charged to the receiver."""
+    """How many attempts before this one do not count toward the bound: the earlier ones, and those of this walk that
+    were not charged to the receiver."""
+
+    @property
+    def step(self) -> int:
+        """Its place in this walk; the first is 1. Attempts that do not count are steps too."""
+        return self.number - self.earlier
+
+    @property
+    def counted(self) -> int:
+        """How many attempts count toward the bound, this one among them."""
+        return self.number - self.spared
 
 
 class FinalReason(StrEnum):
@@ -194,20 +207,20 @@ def _again(
     made: Made, policy: RetryPolicy, random: Random, *, asked: timedelta | None = None, charged: bool = True
 ) -> Retry | Final:
     """The next attempt, unless the attempts are used up or it would start too late."""
-    if made.number - made.spared >= policy.attempts:
+    if made.counted >= policy.attempts:
         return Final(FinalReason.ATTEMPTS, charged)
-    wait = max(wait_before(made.number + 1, policy, random), min(asked or timedelta(0), LONGEST_RETRY_AFTER))
+    wait = max(wait_before(made.step + 1, policy, random), min(asked or timedelta(0), LONGEST_RETRY_AFTER))
     return Final(FinalReason.AGE, charged) if made.age + wait > policy.max_age else Retry(wait, charged)
 
 
 def _not_charged(made: Made, policy: RetryPolicy, random: Random, kind: FailureKind) -> NotCharged | Final:
     """As the ladder goes on, so that a long fault of ours makes few attempts; the age bounds it."""
-    wait = _jittered(max(policy.step(made.number + 1), _OUR_PAUSE), random)
+    wait = _jittered(max(policy.step(made.step + 1), _OUR_PAUSE), random)
     return Final(FinalReason.AGE, charged=False) if made.age + wait > policy.max_age else NotCharged(wait, kind)
 
 
 def wait_before(attempt: int, policy: RetryPolicy, random: Random) -> timedelta:
-    """The wait before this attempt, with full jitter: anything from nothing to the ladder's step, evenly."""
+    """The wait before this attempt of a walk, with full jitter: anything from nothing to the ladder's step, evenly."""
     return _jittered(policy.step(attempt), random)
 
 

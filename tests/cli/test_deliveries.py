@@ -10,7 +10,7 @@ from domain.instants import rfc3339
 from domain.webhooks import Answered
 from tests.cli.conftest import Command
 from tests.helpers import Desk
-from tests.hooks import BROKEN, OK, Hooks
+from tests.hooks import BROKEN, OK, Hooks, fill_backlog
 
 PLACED = "reservation-placed:h:1"
 NOBODY = {"replays": 0, "replayed_at": None, "replayed_by": None}
@@ -51,8 +51,9 @@ def test_list_tells_each_delivery_the_oldest_first(holdfast: Command, dead: Hook
     [(created, settled)] = dead.rows("SELECT created_at, settled_at FROM deliveries WHERE event_id LIKE '%:a:%'")
     assert first == {
         "event": "reservation-placed:a:1", "endpoint": "ep", "type": "reservation.placed", "state": "dead",
-        "trigger": "auto", "attempts": 1, "spared": 0, "next_attempt_at": None, "created_at": rfc3339(created),
-        "settled_at": rfc3339(settled), **NOBODY,
+        "trigger": "auto", "attempts": 1, "spared": 0, "earlier": 0,
+        "next_attempt_at": None, "created_at": rfc3339(created),
+        "settled_at": rfc3339(settled), **NOBODY, "position": first["position"],
     }  # fmt: skip
     [(due,)] = dead.rows("SELECT next_attempt_at FROM deliveries WHERE event_id LIKE '%:d:%'")
     assert (last["state"], last["next_attempt_at"]) == ("pending", rfc3339(due))
@@ -73,11 +74,36 @@ def test_list_finds_by_event_endpoint_type_state_and_time(holdfast: Command, dea
     assert listed(holdfast, "--type", "reservation.expired") == []
 
 
-def test_list_says_how_to_go_on_where_there_may_be_more(holdfast: Command, dead: Hooks) -> None:
+def test_list_says_how_to_go_on_where_there_are_more(holdfast: Command, dead: Hooks) -> None:
     said = holdfast("deliveries", "list", "--limit", "2", "--json")
     assert len(said.lines) == 2
-    assert said.complaint == f"there may be more; go on with --since {said.lines[1]['created_at']}"
+    assert said.complaint == f"there are more; go on with --after {said.lines[1]['position']}"
+    assert listed(holdfast, "--after", said.lines[1]["position"]) == ["c", "d"]
+    assert holdfast("deliveries", "list", "--limit", "4").err == ""
     assert holdfast("deliveries", "list", "--state", "cancelled") == (0, "no deliveries\n", "")
+
+
+def test_a_walk_gets_past_any_number_of_deliveries_of_one_instant(holdfast: Command, hooks: Hooks) -> None:
+    hooks.endpoint("ep")
+    fill_backlog(hooks, 1_100)
+    assert hooks.rows("SELECT count(DISTINCT created_at) FROM deliveries") == [(1,)]
+    seen: list[str] = []
+    options: tuple[str, ...] = ()
+    for expected in (500, 500, 100):
+        said = holdfast("deliveries", "list", "--limit", "500", *options, "--json")
+        assert len(said.lines) == expected
+        seen += [line["event"] for line in said.lines]
+        options = ("--after", said.lines[-1]["position"])
+    assert (said.err, seen) == ("", sorted({event for (event,) in hooks.rows("SELECT event_id FROM deliveries")}))
+
+
+def test_a_position_stays_good_when_its_delivery_is_settled_or_pruned(holdfast: Command, dead: Hooks) -> None:
+    second = holdfast("deliveries", "list", "--json").lines[1]["position"]
+    dead.sql("DELETE FROM deliveries WHERE event_id LIKE '%:b:%'")
+    dead.make_due()
+    dead.attempt(OK)
+    assert listed(holdfast, "--after", second) == ["c", "d"]
+    assert listed(holdfast, "--after", second, "--state", "delivered") == ["c", "d"]
 
 
 def test_show_tells_every_request_of_a_delivery(holdfast: Command, hooks: Hooks) -> None:
@@ -113,12 +139,12 @@ def test_a_delivery_that_is_not_there_is_told_in_one_line(holdfast: Command) -> 
 
 def test_one_dead_delivery_is_replayed_in_the_operators_name(holdfast: Command, dead: Hooks) -> None:
     said = holdfast("deliveries", "replay", "reservation-placed:a:1", "--endpoint", "ep", "--operator", "jo", "--json")
-    assert (said.code, said.data, said.err) == (0, {"replayed": 1, "dead": 0}, "")
+    assert (said.code, said.data, said.err) == (0, {"replayed": 1, "would_be_replayed": 0, "dead": 0}, "")
     assert states(dead) == {"a": "pending", "b": "dead", "c": "delivered", "d": "pending"}
     assert dead.rows("SELECT replayed_by, outcome FROM dead_letters ORDER BY id") == [("jo", "replayed"), (None, None)]
     before = dead.everything()
     again = holdfast("deliveries", "replay", "reservation-placed:a:1", "--endpoint", "ep", "--operator", "bo", "--json")
-    assert (again.code, again.data) == (0, {"replayed": 0, "dead": 0})
+    assert (again.code, again.data) == (0, {"replayed": 0, "would_be_replayed": 0, "dead": 0})
     assert dead.everything() == before
 
 
@@ -135,13 +161,18 @@ def test_a_limit_replays_the_oldest_and_says_what_is_left(holdfast: Command, dea
     assert states(dead)["b"] == "dead"
 
 
-def test_a_dry_run_counts_and_changes_nothing(holdfast: Command, dead: Hooks) -> None:
+def test_a_dry_run_counts_what_would_be_replayed_and_changes_nothing(holdfast: Command, dead: Hooks) -> None:
     before = dead.everything()
-    for options, count in ((("--endpoint", "ep"), 2), (("reservation-placed:a:1",), 1), (("--endpoint", "none"), 0)):
+    for options, would, more in (
+        (("--endpoint", "ep"), 2, 0), (("reservation-placed:a:1",), 1, 0), (("--endpoint", "none"), 0, 0),
+        (("--endpoint", "ep", "--limit", "1"), 1, 1),
+    ):  # fmt: skip
         said = holdfast("deliveries", "replay", *options, "--dry-run", "--json")
-        assert (said.code, said.data) == (0, {"replayed": 0, "dead": count})
+        assert (said.code, said.data) == (0, {"replayed": 0, "would_be_replayed": would, "dead": more})
     told = holdfast("deliveries", "replay", "--endpoint", "ep", "--dry-run", "--operator", "jo")
     assert told == (0, "2 dead deliveries would be replayed\n", "")
+    told = holdfast("deliveries", "replay", "--endpoint", "ep", "--dry-run", "--limit", "1")
+    assert told == (0, "1 dead deliveries would be replayed; 1 more are dead\n", "")
     assert dead.everything() == before
 
 
@@ -182,6 +213,12 @@ BAD: dict[str, Any] = {
                          "--state: 'lost' is none; use pending, delivered, dead, cancelled"),
     "a naive time": (("list", "--since", "2031-01-01T00:00:00"),
                      "--since: '2031-01-01T00:00:00' has no zone; add an offset like +01:00 or Z"),
+    "no position": (("list", "--after", "bm8"), "--after: 'bm8' is no position; give one that `list` has printed"),
+    "a position of no instant": (("list", "--after", "Wzk5OTk5OTk5OTk5OTk5OTk5OTk5LCJhIiwiYiJd"),
+                                 ("--after: 'Wzk5OTk5OTk5OTk5OTk5OTk5OTk5LCJhIiwiYiJd' is no position; give one that "
+                                  "`list` has printed")),
+    "a position of a surrogate": (("list", "--after", "WzEsIlx1ZDgwMCIsImIiXQ"),
+                                  "--after: 'WzEsIlx1ZDgwMCIsImIiXQ' is no position; give one that `list` has printed"),
     "a NUL in an id": (("show", "a\0b", "ep"), "event: 'a\\x00b' is no event id; use 1 to 200 of A-Z a-z 0-9 _ : -"),
     "a bad endpoint": (("list", "--endpoint", "e p"), ("endpoint: 'e p' is no endpoint id; use 1 to 64 of A-Z a-z 0-9 "
                                                       "_ -")),

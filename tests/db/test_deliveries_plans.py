@@ -8,10 +8,16 @@ import pytest
 from sqlalchemy import text
 
 from cli.local.engines import Postgres
+from db import replays
 from db.engine import Database
+from db.replays import Position, Selection
+from domain.endpoints import EndpointId
 from tests.conftest import libpq
 from tests.db.test_plans import explained, indexes
 from tests.hooks import OK, Hooks, fill_backlog
+
+_CHUNKS = "split_part(split_part(event_id, chr(58), 2), '-', 2)\\:\\:int / 500 * interval '1 s'"
+"""SQL: of each 500 deliveries by their number, one instant; as expiries in chunks make them."""
 
 _GROWING = {"deliveries", "attempts", "events", "dead_letters", "holds"}
 
@@ -28,7 +34,7 @@ def full(postgres: Postgres, template: str) -> Iterator[Hooks]:
         hooks.endpoint("big")
         hooks.endpoint("small")
         fill_backlog(hooks, 100_000, "big", "old")
-        hooks.sql("UPDATE deliveries SET state = 'delivered', settled_at = now()")
+        hooks.sql(f"UPDATE deliveries SET state = 'delivered', settled_at = now(), created_at = created_at - {_CHUNKS}")
         fill_backlog(hooks, 100_000, "big", "new")
         fill_backlog(hooks, 10, "small", "few")
         with database.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
@@ -74,6 +80,23 @@ def test_a_backlog_of_a_hundred_thousand_costs_another_endpoint_nothing(full: Ho
     assert full.count("deliveries", "endpoint_id = 'small' AND state = 'pending'") == 0
     scans = [node for node in seen if node.get("Relation Name") == "deliveries"]
     assert all(node["Actual Rows"] <= 64 for node in scans)
+
+
+def test_a_page_of_a_listing_is_read_along_its_index_from_wherever_it_begins(full: Hooks) -> None:
+    [place] = full.rows(
+        "SELECT created_at, event_id, endpoint_id FROM deliveries ORDER BY 1, 2, 3 OFFSET 50000 LIMIT 1"
+    )
+    middle = Position(*place)
+    for selection in (Selection(), Selection(state="delivered"), Selection(endpoint=EndpointId("big"))):
+        with explained(full.database) as seen, full.database.transaction() as tx:
+            replays.listing(tx, selection, limit=1000, after=middle)
+        assert "deliveries_created_at" in indexes(seen)
+        assert whole_tables(seen) == set()
+        with explained(full.database, analyze=True) as ran, full.database.transaction() as tx:
+            page = replays.listing(tx, selection, limit=1000, after=middle)
+        assert (len(page), page[0].position > middle) == (1000, True)
+        scans = [node for node in ran if node.get("Relation Name") == "deliveries"]
+        assert all(node["Actual Rows"] + node.get("Rows Removed by Filter", 0) <= 2_500 for node in scans)
 
 
 def test_an_idle_tick_is_cheap(full: Hooks) -> None:

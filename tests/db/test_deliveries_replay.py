@@ -12,10 +12,12 @@ from db.replays import Replay, Selection
 from domain.endpoints import EndpointId, Overrides
 from domain.errors import BadInput
 from domain.identity import EventId
+from domain.webhooks import Failed, FailureKind
 from tests.hooks import BROKEN, OK, Hooks
 
 PLACED = EventId("reservation-placed:h:1")
 EP = EndpointId("ep")
+LOST_KEY = Failed(FailureKind.OURS, "sealed with a key that is not at hand", None, sent=False)
 
 
 @pytest.fixture
@@ -53,12 +55,40 @@ def test_a_dead_delivery_is_tried_again_with_all_its_attempts_before_it(hooks: H
     hooks.sql("UPDATE deliveries SET aging_since = now() - interval '9 days'")
     assert replay(hooks) is Replay.REVIVED
     found = hooks.delivery()
-    assert (found.state, found.attempts, found.spared, found.replays, found.replayed_by) == ("pending", 1, 1, 1, "jo")
+    assert (found.state, found.attempts, found.earlier, found.replays, found.replayed_by) == ("pending", 1, 1, 1, "jo")
     assert hooks.sql("SELECT replayed_by, outcome FROM dead_letters") == [("jo", "replayed")]
     taken = hooks.attempt(OK)
     assert (taken.number, taken.trigger, taken.event_id) == (2, "replay", PLACED)
     assert (taken.age < timedelta(minutes=1), hooks.delivery().state) == (True, "delivered")
     assert [(a.number, a.trigger) for a in hooks.attempts()] == [(1, "auto"), (2, "replay")]
+
+
+def test_a_replayed_delivery_walks_its_ladder_from_the_first_step_with_its_own_bound_and_age(hooks: Hooks) -> None:
+    waits = (timedelta(0), timedelta(seconds=10), timedelta(hours=20))
+    hooks.endpoint(overrides=Overrides(waits=waits, max_attempts=3, max_age=timedelta(hours=24)))
+    hooks.placed("h")
+
+    def walk() -> list[timedelta]:
+        """What each attempt but the last was followed by, until it is dead."""
+        waited = []
+        for result in (BROKEN, LOST_KEY, BROKEN, BROKEN):
+            hooks.make_due()
+            hooks.attempt(result)
+            [(wait,)] = hooks.rows("SELECT next_attempt_at - now() FROM deliveries")
+            waited.append(wait)
+        assert hooks.delivery().state == "dead"
+        return waited[:3]
+
+    for number in range(3):
+        if number:
+            replay(hooks)
+            found = hooks.delivery()
+            assert (found.attempts, found.earlier, found.spared) == (4 * number, 4 * number, 4 * number)
+        first, ours, second = walk()
+        assert timedelta(0) < first < timedelta(seconds=10)
+        assert all(timedelta(hours=5) < wait < timedelta(hours=20) for wait in (ours, second))
+    found = hooks.delivery()
+    assert (found.attempts, found.earlier, found.spared, found.replays) == (12, 8, 9, 2)
 
 
 def test_a_replay_that_dies_again_opens_its_dead_letter_again(hooks: Hooks) -> None:

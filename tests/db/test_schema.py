@@ -50,6 +50,7 @@ FILLED["0002"] = (
     VALUES ('reservation-placed:held:1', 'ep', 1, 'auto', '2026-01-01Z', '{abc}', 'w');
     """
 )
+FILLED["0003"] = FILLED["0002"]
 """Revision → what fills its tables. A new migration brings its own entry, and is tried on the one before."""
 
 

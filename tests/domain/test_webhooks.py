@@ -98,6 +98,17 @@ def test_a_fault_of_ours_uses_up_no_attempt_and_is_never_charged(kind: FailureKi
     assert judged(answered(500), number=30, spared=20) == Final(FinalReason.ATTEMPTS, charged=True)
 
 
+def test_a_replay_walks_the_ladder_from_its_first_step_within_bounds_of_its_own() -> None:
+    def replayed(result: Result, number: int, spared: int = 10) -> Verdict:
+        return judge(result, Made(number=number, age=SECOND, earlier=10, spared=spared), POLICY, random=Always(1.0))
+
+    verdicts = [replayed(answered(500), number) for number in range(11, 21)]
+    assert verdicts == [*(Retry(wait, charged=True) for wait in LADDER[1:]), Final(FinalReason.ATTEMPTS, charged=True)]
+    assert replayed(failed(FailureKind.OURS), 12) == NotCharged(timedelta(minutes=5), FailureKind.OURS)
+    assert replayed(answered(500), 21, spared=12) == Retry(timedelta(hours=24), charged=True)
+    assert replayed(answered(500), 22, spared=12) == Final(FinalReason.ATTEMPTS, charged=True)
+
+
 def test_a_fault_of_ours_that_lasts_ends_with_the_age() -> None:
     assert judged(failed(FailureKind.OURS), age=timedelta(days=4)) == Final(FinalReason.AGE, charged=False)
 
@@ -189,9 +200,12 @@ policies = st.builds(
     result=results,
     policy=policies,
     made=st.builds(
-        lambda counted, spared, age: Made(number=counted + spared, age=age, spared=spared),
+        lambda counted, earlier, ours, age: Made(
+            number=counted + earlier + ours, age=age, earlier=earlier, spared=earlier + ours
+        ),
         st.integers(1, 120),
-        st.integers(0, 200),
+        st.integers(0, 100),
+        st.integers(0, 100),
         st.timedeltas(timedelta(0), timedelta(days=40)),
     ),
     seed=st.integers(),
@@ -204,10 +218,10 @@ def test_every_result_has_a_verdict_within_the_bounds(
     if isinstance(again, Retry | NotCharged):
         asked = result.retry_after or timedelta(0) if isinstance(result, Answered) else timedelta(0)
         ours = timedelta(seconds=30) if isinstance(again, NotCharged) else timedelta(0)
-        assert timedelta(0) <= again.wait <= max(policy.step(made.number + 1), min(asked, HOUR), ours)
+        assert timedelta(0) <= again.wait <= max(policy.step(made.step + 1), min(asked, HOUR), ours)
         assert made.age + again.wait <= policy.max_age
     if isinstance(again, Retry):
-        assert made.number - made.spared < policy.attempts
+        assert made.counted < policy.attempts
     if isinstance(result, Failed) and result.kind in {FailureKind.BLOCKED, FailureKind.OURS}:
         assert isinstance(verdict, NotCharged) or verdict == Final(FinalReason.AGE, charged=False)
     assert isinstance(verdict, Delivered) == (isinstance(result, Answered) and 200 <= result.status < 300)
