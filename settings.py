@@ -12,11 +12,13 @@ from pathlib import Path
 from typing import Annotated, Literal, Self
 from urllib.parse import urlsplit
 
-from pydantic import BeforeValidator, Field, SecretStr, ValidationError, model_validator
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationError, model_validator
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-from domain.durations import parse_duration
+from domain.durations import format_duration, parse_duration, parse_length, parse_lengths
+from domain.endpoints import LONGEST_GRACE, MOST_SLOTS
 from domain.errors import HoldfastError
+from domain.webhooks import LADDER, LONGEST_LIFE, LONGEST_RETRY_AFTER, LONGEST_WAIT, MOST_ATTEMPTS
 
 ROOT = Path(__file__).resolve().parent
 """The project's own folder: relative paths in settings start here."""
@@ -24,7 +26,37 @@ ROOT = Path(__file__).resolve().parent
 _SOCKET_PATH = re.compile(r"[A-Za-z0-9_./-]{1,100}", re.ASCII)
 """Paths that stand in an address as they are; unix sockets take 107 bytes at most on Linux, 103 on macOS."""
 
+
+def _at_most(longest: timedelta) -> AfterValidator:
+    """A bound that is said as durations are written."""
+
+    def judged(length: timedelta) -> timedelta:
+        if length > longest:
+            raise ValueError(f"must be at most {format_duration(longest)}")
+        return length
+
+    return AfterValidator(judged)
+
+
+def _rising(waits: tuple[timedelta, ...]) -> tuple[timedelta, ...]:
+    """A ladder goes up.
+
+    Raises:
+        ValueError: a wait is shorter than the one before it.
+    """
+    if any(later < earlier for earlier, later in pairwise(waits)):
+        raise ValueError("no wait may be shorter than the one before it")
+    return waits
+
+
 Duration = Annotated[timedelta, BeforeValidator(lambda raw: parse_duration(raw) if isinstance(raw, str) else raw)]
+Length = Annotated[timedelta, BeforeValidator(lambda raw: parse_length(raw) if isinstance(raw, str) else raw)]
+Lengths = Annotated[
+    tuple[Annotated[timedelta, _at_most(LONGEST_WAIT)], ...],
+    NoDecode,
+    BeforeValidator(lambda raw: parse_lengths(raw) if isinstance(raw, str) else raw),
+    AfterValidator(_rising),
+]
 Count = Annotated[int, Field(ge=1)]
 
 
@@ -82,6 +114,21 @@ class Settings(BaseSettings):
     """How long a taken delivery is left alone before another worker may take it; over the deadline."""
     webhook_budget: Duration = timedelta(seconds=1)
     """A worker begins no further request for the same endpoint after this long, so that others get their turn."""
+    webhook_waits: Lengths = LADDER
+    """The longest wait before each attempt, none shorter than the one before; the last one repeats. An endpoint may
+    have its own, as it may for attempts and age."""
+    webhook_attempts: Annotated[int, Field(ge=1, le=MOST_ATTEMPTS)] = len(LADDER)
+    """Attempts a delivery has, counted anew when it is replayed."""
+    webhook_max_age: Annotated[Duration, _at_most(LONGEST_LIFE)] = timedelta(days=4)
+    """No attempt starts later after the event, or the replay, than this."""
+    webhook_retry_after: Annotated[Length, _at_most(LONGEST_RETRY_AFTER)] = timedelta(hours=1)
+    """A receiver may ask for no longer wait than this; 0s heeds none."""
+    webhook_answer_bytes: Annotated[int, Field(ge=0, le=1024 * 1024)] = 16 * 1024
+    """Bytes of an answer's body that are read, after decompression."""
+    webhook_slots: Annotated[int, Field(ge=1, le=MOST_SLOTS)] = 4
+    """Requests under way at once to an endpoint that is added without `--concurrency`."""
+    webhook_key_grace: Annotated[Length, _at_most(LONGEST_GRACE)] = timedelta(hours=24)
+    """How long an endpoint's present keys still sign after `rotate` without `--grace`."""
     webhook_breaker_failures: Count = 5
     """Failures in a row after which an endpoint's breaker opens."""
     webhook_breaker_pause: Duration = timedelta(seconds=5)

@@ -2,12 +2,11 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from datetime import timedelta
 from typing import Annotated
 
 import typer
 
-from domain.durations import parse_duration
+from domain.durations import parse_duration, parse_lengths
 from domain.endpoints import MOST_SLOTS, Overrides, Terms, event_types
 from domain.errors import BadInput
 from domain.text import clean_label
@@ -56,7 +55,7 @@ def given_terms(
     bounds: dict[str, object] = {
         "max_attempts": max_attempts,
         "max_age": None if max_age is None else parse_duration(max_age, "--max-age"),
-        "waits": None if waits is None else tuple(length(wait, "--waits") for wait in waits.split(",")),
+        "waits": None if waits is None else parse_lengths(waits, "--waits"),
         "client_errors_final": final,
     }
     given = Given(
@@ -88,8 +87,3 @@ def unset_terms(raw: str | None) -> Callable[[Terms], Terms]:
         return replace(terms, overrides=overrides, **dict.fromkeys(fields & of_terms))  # type: ignore[arg-type]  # the same
 
     return bare
-
-
-def length(raw: str, option: str) -> timedelta:
-    """A duration that may be zero."""
-    return timedelta(0) if raw.strip() in {"0", "0s"} else parse_duration(raw, option)

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from cli.context import PATIENT, database
-from cli.endpoint_options import SLOTS, Age, Attempts, Label, Rate, Types, Waits, given_terms, length, unset_terms
+from cli.endpoint_options import SLOTS, Age, Attempts, Label, Rate, Types, Waits, given_terms, unset_terms
 from cli.endpoint_reports import as_data, keys_as_data, print_endpoint, print_health
 from cli.endpoint_secrets import (
     SchemeOption,
@@ -26,10 +26,12 @@ from cli.output import Json, print_json, say
 from cli.refusals import refusals
 from db import endpoint_edits, endpoint_events, endpoint_keys, endpoint_status, endpoints
 from db.engine import Tx
-from domain.endpoints import Endpoint, EndpointId, State, Terms, endpoint_id, new_endpoint_id
+from domain.durations import parse_length
+from domain.endpoints import LONGEST_GRACE, Endpoint, EndpointId, State, Terms, endpoint_id, new_endpoint_id
 from domain.errors import BadInput
 from domain.signing import Key
 from domain.text import clean_label
+from settings import settings
 
 app = typer.Typer(help="Who hears of events.", rich_markup_mode=None)
 
@@ -55,7 +57,7 @@ def add(
     """Add an endpoint, and print its secret, which is never shown again."""
     endpoint = new_endpoint_id() if id_ is None else endpoint_id(id_)
     given = given_terms(types, label, rate, concurrency, max_attempts, max_age, waits, final=client_errors_final)
-    terms = given.over(Terms(url=checked(url)))
+    terms = given.over(Terms(url=checked(url), slots=settings().webhook_slots))
     key = key_for(scheme, own_key)
     sealed = sealed_key(endpoint, key)
     with refusals(as_json=as_json), database() as db, db.transaction() as tx:
@@ -141,7 +143,9 @@ def edit(
 @app.command()
 def rotate(
     id_: Id,
-    grace: Annotated[str, typer.Option(metavar="24h", help="How long present keys still sign; 0s to 7d.")] = "24h",
+    grace: Annotated[
+        str | None, typer.Option(metavar="24h", help="How long present keys still sign; 0s to 7d.", show_default=False)
+    ] = None,
     scheme: SchemeOption = None,
     own_key: SecretFrom = None,
     as_json: Json = False,
@@ -151,8 +155,8 @@ def rotate(
     Its present keys of the same scheme go on signing for the grace time.
     """
     endpoint = endpoint_id(id_)
-    kept = length(grace, "--grace")
-    if kept > endpoint_keys.LONGEST_GRACE:
+    kept = settings().webhook_key_grace if grace is None else parse_length(grace, "--grace")
+    if kept > LONGEST_GRACE:
         raise BadInput("--grace", "must lie between 0s and 7d")
     own = None if own_key is None else key_for(scheme, own_key)
     with refusals(as_json=as_json), database() as db, db.transaction() as tx:

@@ -7,11 +7,8 @@ from sqlalchemy import select, text
 
 from db.engine import Tx
 from db.tables import endpoint_keys
-from domain.endpoints import EndpointId
+from domain.endpoints import LONGEST_GRACE, EndpointId
 from domain.errors import BadInput
-
-LONGEST_GRACE = timedelta(days=7)
-"""How long a key may go on signing beside its successor, at most."""
 
 LIVE = "(k.revoked_at IS NULL AND (k.expires_at IS NULL OR k.expires_at > now()))"
 """SQL: the key `k` still signs."""

@@ -29,6 +29,16 @@ def parse_duration(raw: str, field: str = "duration") -> timedelta:
         raise BadInput(field, f"{raw!r} is too long") from None
 
 
+def parse_length(raw: str, field: str = "duration") -> timedelta:
+    """The duration a text means, which may be zero: `0s`. Raises BadInput as `parse_duration`."""
+    return timedelta(0) if raw.strip() in {"0", "0s"} else parse_duration(raw, field)
+
+
+def parse_lengths(raw: str, field: str = "durations") -> tuple[timedelta, ...]:
+    """Durations with commas between, each as `parse_length` reads it: `0s,5s,5m`."""
+    return tuple(parse_length(one, field) for one in raw.split(","))
+
+
 def format_duration(length: timedelta) -> str:
     """The shortest text that means this duration, in whole seconds: `1h30m`, `0s`."""
     left = round(length.total_seconds())

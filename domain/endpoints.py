@@ -4,7 +4,7 @@ import json
 import re
 import secrets
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import NewType
@@ -19,6 +19,8 @@ EndpointId = NewType("EndpointId", str)
 
 MOST_SLOTS = 64
 """Requests one endpoint may have under way, at most."""
+LONGEST_GRACE = timedelta(days=7)
+"""How long a key may go on signing beside its successor, at most."""
 _HIGHEST_RATE = 10_000.0
 _LOWEST_RATE = 0.001
 _ENDPOINT_ID = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
@@ -95,7 +97,8 @@ class Overrides:
         Raises:
             BadInput: one of them lies outside what is possible.
         """
-        return RetryPolicy(
+        return replace(
+            policy,
             waits=policy.waits if self.waits is None else self.waits,
             attempts=policy.attempts if self.max_attempts is None else self.max_attempts,
             max_age=policy.max_age if self.max_age is None else self.max_age,

@@ -16,14 +16,18 @@ LADDER = tuple(
 )  # fmt: skip
 """The longest wait before each attempt: at once, 5 s, 5 m, 30 m, 2 h, 5 h, 10 h, 14 h, 20 h, 24 h."""
 
-LONGEST_RETRY_AFTER = timedelta(hours=1)
-"""A receiver may ask for no more than this."""
+LONGEST_RETRY_AFTER = timedelta(days=1)
+"""What a receiver asks for is read as this at most; how much of it is heeded, a policy says."""
 
 _OUR_PAUSE = timedelta(seconds=30)
 """A fault of ours is looked at again no sooner than within this, whatever an endpoint's ladder says."""
-_MOST_ATTEMPTS = 100
-_LONGEST_WAIT = timedelta(days=7)
-_LONGEST_LIFE = timedelta(days=30)
+
+MOST_ATTEMPTS = 100
+"""No bound of attempts is higher."""
+LONGEST_WAIT = timedelta(days=7)
+"""No step of a ladder is longer."""
+LONGEST_LIFE = timedelta(days=30)
+"""No bound of age is longer."""
 
 
 class FailureKind(StrEnum):
@@ -84,16 +88,20 @@ class RetryPolicy:
     attempts: int = len(LADDER)
     max_age: timedelta = timedelta(days=4)
     """No attempt starts later after the event than this; it stands still while the endpoint is paused or disabled."""
+    longest_retry_after: timedelta = timedelta(hours=1)
+    """A receiver may ask for no longer wait than this."""
     refusals_are_final: bool = False
     """Whether a 3xx or a 4xx that promises nothing for later ends the delivery."""
 
     def __post_init__(self) -> None:
-        if not self.waits or not all(timedelta(0) <= wait <= _LONGEST_WAIT for wait in self.waits):
+        if not self.waits or not all(timedelta(0) <= wait <= LONGEST_WAIT for wait in self.waits):
             raise BadInput("waits", "must be one wait or more, each from 0 to 7 days")
-        if not 1 <= self.attempts <= _MOST_ATTEMPTS:
-            raise BadInput("attempts", f"must lie between 1 and {_MOST_ATTEMPTS}")
-        if not timedelta(0) < self.max_age <= _LONGEST_LIFE:
+        if not 1 <= self.attempts <= MOST_ATTEMPTS:
+            raise BadInput("attempts", f"must lie between 1 and {MOST_ATTEMPTS}")
+        if not timedelta(0) < self.max_age <= LONGEST_LIFE:
             raise BadInput("max_age", "must be longer than zero and at most 30 days")
+        if not timedelta(0) <= self.longest_retry_after <= LONGEST_RETRY_AFTER:
+            raise BadInput("longest_retry_after", "must lie between 0 and 24 hours")
 
     def step(self, attempt: int) -> timedelta:
         """The longest wait before this attempt of a walk; the first is 1."""
@@ -209,7 +217,7 @@ def _again(
     """The next attempt, unless the attempts are used up or it would start too late."""
     if made.counted >= policy.attempts:
         return Final(FinalReason.ATTEMPTS, charged)
-    wait = max(wait_before(made.step + 1, policy, random), min(asked or timedelta(0), LONGEST_RETRY_AFTER))
+    wait = max(wait_before(made.step + 1, policy, random), min(asked or timedelta(0), policy.longest_retry_after))
     return Final(FinalReason.AGE, charged) if made.age + wait > policy.max_age else Retry(wait, charged)
 
 
@@ -231,7 +239,7 @@ def _jittered(longest: timedelta, random: Random) -> timedelta:
 def parse_retry_after(raw: str | None, *, now: datetime, date: str | None = None) -> timedelta | None:
     """What a `Retry-After` asks for: seconds, or a date, which is read by the receiver's own clock (`Date`).
 
-    Rubbish, and what lies in the past, is None; nothing is longer than an hour.
+    Rubbish, and what lies in the past, is None; nothing is longer than a day.
     """
     if raw is None:
         return None

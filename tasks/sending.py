@@ -30,7 +30,10 @@ def vault() -> Vault:
 def sender() -> Sender:
     """This process's sender."""
     chosen = settings()
-    return Sender(Limits(deadline=chosen.webhook_deadline), dangerous=chosen.dangerous_webhook_targets)
+    return Sender(
+        Limits(deadline=chosen.webhook_deadline, body=chosen.webhook_answer_bytes),
+        dangerous=chosen.dangerous_webhook_targets,
+    )
 
 
 def send(taken: Taken, taken_at: float | None = None) -> Result:

@@ -1,5 +1,6 @@
 """The `holdfast` command in this process and as a script, each against a database of the test's own."""
 
+import base64
 import io
 import itertools
 import logging
@@ -16,11 +17,14 @@ from cli import main
 from cli.local.engines import Postgres
 from db.engine import Database
 from settings import settings
+from tasks import sending
 from tests.cli.saying import PASSWORD, Said, Script, checked
 from tests.conftest import libpq
 from tests.helpers import Desk
+from tests.hooks import Hooks
 
 Command = Callable[..., Said]
+VAULT = base64.b64encode(bytes(range(32))).decode()
 
 _numbers = itertools.count(1)
 
@@ -29,6 +33,23 @@ _numbers = itertools.count(1)
 def desk(database: Database) -> Desk:
     """The same database, as the code behind the command sees it."""
     return Desk(database)
+
+
+@pytest.fixture
+def hooks(desk: Desk) -> Hooks:
+    """Endpoints and their lane in the same database."""
+    return Hooks(desk.database)
+
+
+@pytest.fixture
+def vault(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A key to seal with; this process forgets it and the sender afterwards."""
+    monkeypatch.setenv("HOLDFAST_VAULT_KEYS", VAULT)
+    for kept in (sending.vault, sending.sender):
+        kept.cache_clear()
+    yield
+    for kept in (sending.vault, sending.sender):
+        kept.cache_clear()
 
 
 @pytest.fixture

@@ -9,16 +9,10 @@ from domain.endpoints import EVENT_TYPES, TEST_TYPE, Overrides
 from domain.instants import rfc3339
 from domain.webhooks import Answered
 from tests.cli.conftest import Command
-from tests.helpers import Desk
 from tests.hooks import BROKEN, OK, Hooks, fill_backlog
 
 PLACED = "reservation-placed:h:1"
 NOBODY = {"replays": 0, "replayed_at": None, "replayed_by": None}
-
-
-@pytest.fixture
-def hooks(desk: Desk) -> Hooks:
-    return Hooks(desk.database)
 
 
 @pytest.fixture

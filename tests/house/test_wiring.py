@@ -2,6 +2,7 @@
 
 import inspect
 import re
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,11 @@ import pytest
 import celeryconfig
 from beat_schedule import TICKS_EXPIRE_AFTER, TIMETABLE
 from cli.local.programs import LANES
+from domain.endpoints import Overrides
+from domain.webhooks import RetryPolicy
+from gateways.webhook import Limits
 from settings import ROOT, InvalidSetting, Settings, settings
+from tasks import sending, webhooks
 from tasks.app import CONNECTIONS, app, task
 
 app.loader.import_default_modules()
@@ -86,6 +91,21 @@ def test_a_task_option_that_is_not_one_of_ours_is_an_error() -> None:
             "25s",
             "HOLDFAST_EXPIRY_HARD_LIMIT (30s) must be shorter than HOLDFAST_CLAIM_LEASE (25s)",
         ),
+        ("HOLDFAST_WEBHOOK_WAITS", "5s,1s", "HOLDFAST_WEBHOOK_WAITS: no wait may be shorter than the one before it"),
+        (
+            "HOLDFAST_WEBHOOK_WAITS",
+            "0s,,5s",
+            "HOLDFAST_WEBHOOK_WAITS: durations: '' is no duration; write it like 90s, 30m, 1h30m or 2d",
+        ),
+        ("HOLDFAST_WEBHOOK_WAITS", "0s,8d", "HOLDFAST_WEBHOOK_WAITS: must be at most 7d"),
+        ("HOLDFAST_WEBHOOK_ATTEMPTS", "101", "HOLDFAST_WEBHOOK_ATTEMPTS: Input should be less than or equal to 100"),
+        ("HOLDFAST_WEBHOOK_MAX_AGE", "31d", "HOLDFAST_WEBHOOK_MAX_AGE: must be at most 30d"),
+        (
+            "HOLDFAST_WEBHOOK_KEY_GRACE",
+            "8d",
+            "HOLDFAST_WEBHOOK_KEY_GRACE: must be at most 7d",
+        ),
+        ("HOLDFAST_WEBHOOK_SLOTS", "65", "HOLDFAST_WEBHOOK_SLOTS: Input should be less than or equal to 64"),
         (
             "HOLDFAST_WEBHOOK_LEASE",
             "15s",
@@ -116,6 +136,24 @@ def test_a_bad_setting_is_named_and_its_value_never_shown(
         settings()
     settings.cache_clear()
     assert str(refused.value) == line
+
+
+def test_the_lane_is_bounded_as_settings_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    def bounds() -> tuple[RetryPolicy, Limits]:
+        settings.cache_clear()
+        found = webhooks.policy.__wrapped__().retry, sending.sender.__wrapped__()
+        found[1].close()
+        return found[0], found[1].limits
+
+    assert bounds() == (RetryPolicy(), Limits())
+    for name, value in (("WAITS", "0s,1m"), ("ATTEMPTS", "3"), ("MAX_AGE", "2h"), ("RETRY_AFTER", "0s"),
+                        ("ANSWER_BYTES", "100")):  # fmt: skip
+        monkeypatch.setenv(f"HOLDFAST_WEBHOOK_{name}", value)
+    hour, minute = timedelta(hours=1), timedelta(minutes=1)
+    chosen = RetryPolicy(waits=(timedelta(0), minute), attempts=3, max_age=2 * hour, longest_retry_after=timedelta(0))
+    assert bounds() == (chosen, Limits(body=100))
+    assert Overrides(max_attempts=7).over(chosen) == replace(chosen, attempts=7)
+    settings.cache_clear()
 
 
 def test_every_setting_is_in_the_reference() -> None:
