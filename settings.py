@@ -18,7 +18,7 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 from domain.durations import format_duration, parse_duration, parse_length, parse_lengths
 from domain.endpoints import LONGEST_GRACE, MOST_SLOTS
 from domain.errors import HoldfastError
-from domain.webhooks import LADDER, LONGEST_LIFE, LONGEST_RETRY_AFTER, LONGEST_WAIT, MOST_ATTEMPTS
+from domain.webhooks import LADDER, LONGEST_LIFE, LONGEST_RETRY_AFTER, LONGEST_WAIT, MOST_ATTEMPTS, RetryPolicy
 
 ROOT = Path(__file__).resolve().parent
 """The project's own folder: relative paths in settings start here."""
@@ -175,6 +175,14 @@ class Settings(BaseSettings):
                     f"HOLDFAST_{upper.upper()} ({b.total_seconds():g}s)"
                 )
         return self
+
+    @property
+    def retry_policy(self) -> RetryPolicy:
+        """How long a delivery is tried where its endpoint has no bounds of its own."""
+        return RetryPolicy(
+            waits=self.webhook_waits, attempts=self.webhook_attempts, max_age=self.webhook_max_age,
+            longest_retry_after=self.webhook_retry_after,
+        )  # fmt: skip
 
     @property
     def sweep_soft_limit(self) -> timedelta:

@@ -18,6 +18,7 @@ from domain.durations import parse_duration
 from domain.errors import BadInput
 from domain.holds import Reason, Refused
 from domain.identity import hold_id
+from domain.instants import parse_instant
 from domain.paths import Path
 from settings import settings
 
@@ -107,12 +108,16 @@ def reconcile_all(
     kept: Annotated[
         str | None, typer.Option(metavar="400d", help="Closed holds are kept this long: count receipts exactly.")
     ] = None,
+    bounds_since: Annotated[
+        str | None, typer.Option(metavar="TIME", help="When the bounds of HOLDFAST_WEBHOOK_* last changed.")
+    ] = None,
     as_json: Json = False,
 ) -> int:
     """Check everything that must always hold, in one snapshot. Exit 1 if anything does not."""
     age = timedelta(0) if kept is None else _age(kept, "--kept")
+    since = None if bounds_since is None else parse_instant(bounds_since, "--bounds-since")
     with database(PATIENT) as db, db.transaction() as tx:
-        found = reconcile.violations(tx, kept=age)
+        found = reconcile.violations(tx, kept=age, bounds=settings().retry_policy, bounds_since=since)
     if as_json:
         print_json({"checks": list(reconcile.CHECKS), "violations": [violation.as_data() for violation in found]})
     else:

@@ -48,6 +48,7 @@ class EndpointHealth:
     failures: int
     """Charged failures in a row."""
     failing_since: datetime | None
+    """As `Endpoint` has it."""
     backlog: int
     """Deliveries that wait, due or not."""
     oldest_due: timedelta | None

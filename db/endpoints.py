@@ -26,6 +26,8 @@ _MOVE = text("""
 UPDATE endpoints
 SET state = :state, reason = :reason,
     still_since = CASE WHEN :state IN ('paused', 'disabled') THEN coalesce(still_since, clock_timestamp()) END,
+    failing_since = failing_since + CASE WHEN :state = 'enabled'
+        THEN coalesce(clock_timestamp() - greatest(still_since, failing_since), '0') ELSE interval '0' END,
     stood_still = stood_still + CASE WHEN :state IN ('paused', 'disabled') THEN interval '0'
                                      ELSE coalesce(clock_timestamp() - still_since, '0') END
 WHERE id = :id
@@ -82,9 +84,12 @@ def edit(tx: Tx, endpoint: EndpointId, terms: Terms) -> Endpoint:
     Raises:
         BadInput: there is no such endpoint, or it is deleted.
     """
-    _lock(tx, endpoint)
+    before = _lock(tx, endpoint).terms.overrides
     # a pace that another rate has set must not outlive it
-    tx.execute(endpoints.update().where(endpoints.c.id == endpoint).values(_columns(terms) | {"paced_until": None}))
+    changes = _columns(terms) | {"paced_until": None}
+    if (before.max_attempts, before.max_age) != (terms.overrides.max_attempts, terms.overrides.max_age):
+        changes["bounds_since"] = func.clock_timestamp()
+    tx.execute(endpoints.update().where(endpoints.c.id == endpoint).values(changes))
     tx.execute(_MAKE_ROOM, {"id": endpoint, "slots": terms.slots})
     return _now(tx, endpoint)
 
@@ -101,7 +106,10 @@ def pause(tx: Tx, endpoint: EndpointId, reason: str | None = None) -> Endpoint:
 
 
 def resume(tx: Tx, endpoint: EndpointId) -> Endpoint:
-    """Send to a paused endpoint again. Raises BadInput as `edit` does, and for a disabled endpoint."""
+    """Send to a paused endpoint again. The time it stood still counts toward no age, and toward no streak of failures.
+
+    Twice, or two at once: the row's lock lets one through. Raises BadInput as `edit` does, and for a disabled endpoint.
+    """
     before = _lock(tx, endpoint)
     if before.state is State.DISABLED:
         raise BadInput("endpoint", f"{endpoint!r} is disabled: {before.reason}; use enable")

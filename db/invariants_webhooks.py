@@ -57,12 +57,37 @@ WEBHOOK_INVARIANTS: Mapping[str, Invariant] = {
            OR (d.state <> 'dead' AND l.id IS NOT NULL AND l.replayed_at IS NULL)
         """,
     ),
+    # Judged by the present bounds, so only by attempts since these hold. What is unsure is left out: an attempt without
+    # its answer may have been spared, of a replay before the last one nobody knows the age, and an endpoint may have
+    # stood still at any time.
     "delivery-bounds": Invariant(
-        "no delivery was charged more attempts than any endpoint may allow",
+        "no delivery, and no replay, was charged more attempts or tried later than its endpoint allows",
         """
-        SELECT v.hold_id, format('delivery of %s for %s: %s attempts, %s of them spared', d.event_id, d.endpoint_id,
-                                 d.attempts, d.spared)
-        FROM deliveries AS d LEFT JOIN events AS v ON v.event_id = d.event_id WHERE d.attempts - d.spared > 100
+        WITH bound AS (
+            SELECT id, p.stood_still + coalesce(now() - p.still_since, '0') AS still,
+                   coalesce(p.max_attempts, :attempts) AS cap, coalesce(p.max_age, CAST(:max_age AS interval)) AS age,
+                   greatest(p.bounds_since, CAST(:bounds_since AS timestamptz), '-infinity') AS since
+            FROM endpoints AS p
+        ), judged AS (
+            SELECT d.event_id, d.endpoint_id, d.attempts, d.spared, d.replays, b.age,
+                   CASE d.trigger WHEN 'test' THEN 1 ELSE b.cap END AS cap, bool_or(a.number = d.attempts) AS lately,
+                   count(*) FILTER (WHERE a.trigger <> 'replay' AND a.charged) AS first_walk,
+                   count(*) FILTER (WHERE a.trigger = 'replay' AND a.charged) AS replayed,
+                   bool_or(a.started_at > interval '1 min' + CASE
+                       WHEN a.number > d.earlier THEN d.aging_since + b.age + b.still - d.still_before
+                       WHEN a.trigger = 'auto' THEN d.created_at + b.age + b.still END) AS late
+            FROM deliveries AS d JOIN bound AS b ON b.id = d.endpoint_id
+            JOIN (
+                SELECT *, duration IS NOT NULL AND coalesce(failure, '') NOT IN ('blocked', 'ours') AS charged
+                FROM attempts
+            ) AS a ON a.event_id = d.event_id AND a.endpoint_id = d.endpoint_id AND a.started_at >= b.since
+            GROUP BY d.event_id, d.endpoint_id, b.cap, b.age
+        )
+        SELECT v.hold_id, format('delivery of %s for %s: %s attempts, %s of them spared, %s replays; allowed: %s each, '
+                                 'within %s', j.event_id, j.endpoint_id, j.attempts, j.spared, j.replays, j.cap, j.age)
+        FROM judged AS j LEFT JOIN events AS v ON v.event_id = j.event_id
+        WHERE j.lately AND j.attempts - j.spared > j.cap
+           OR j.first_walk > j.cap OR j.replayed > j.cap * j.replays OR j.late
         """,
     ),
     "delivered-attempt": Invariant(

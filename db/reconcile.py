@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable, Generator, Mapping
 from contextlib import closing
 from dataclasses import asdict, dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from itertools import islice
 
 from sqlalchemy import text
@@ -13,6 +13,7 @@ from db.engine import Tx
 from db.invariants import INVARIANTS, Invariant
 from db.invariants_webhooks import WEBHOOK_INVARIANTS
 from domain.identity import HoldId, cohort
+from domain.webhooks import RetryPolicy
 
 _ONE_SNAPSHOT = text("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
 
@@ -20,6 +21,8 @@ _ONE_SNAPSHOT = text("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY
 _WHOLE_TABLES = text("""
 SELECT set_config('enable_nestloop', 'off', true), set_config('work_mem', '64MB', true)
 """)
+
+_BOUNDS = RetryPolicy()
 
 _BATCH = 10_000
 """Rows fetched at once where this process must look at each."""
@@ -85,13 +88,17 @@ CHECKS: Mapping[str, str] = {
 """Name of each check → what must hold, in one line."""
 
 
-def violations(tx: Tx, *, limit_per_check: int = 1000, kept: timedelta = timedelta(0)) -> list[Violation]:
+def violations(
+    tx: Tx, *, limit_per_check: int = 1000, kept: timedelta = timedelta(0), bounds: RetryPolicy = _BOUNDS,
+    bounds_since: datetime | None = None,
+) -> list[Violation]:  # fmt: skip
     """Where something that must hold does not: at most so many of each check, in the order of CHECKS. Empty: all well.
 
     It must be the first thing done in its transaction, which becomes one read-only snapshot: traffic goes on and
     raises no false alarm. It reads whole tables (25 s for a million holds on two cores), so the connection should
     have no statement timeout; vacuum waits meanwhile. `kept` is how long closed holds are kept at least: within that
-    time a receipt must count exactly the expiries that point to it.
+    time a receipt must count exactly the expiries that point to it. `bounds` hold for deliveries whose endpoint has
+    none of its own, `bounds_since` an instant: attempts before it were made under others.
 
     Raises:
         DBAPIError: the transaction has been used before (SQLSTATE 25001).
@@ -99,19 +106,20 @@ def violations(tx: Tx, *, limit_per_check: int = 1000, kept: timedelta = timedel
     tx.execute(_ONE_SNAPSHOT)
     tx.execute(_WHOLE_TABLES)
     found: list[Violation] = []
+    asked = {"kept": kept, "attempts": bounds.attempts, "max_age": bounds.max_age, "bounds_since": bounds_since}
     for name in _ALL:
-        found += _run(tx, name, limit=limit_per_check, kept=kept)
+        found += _run(tx, name, asked, limit=limit_per_check)
     for _, look in _LOOKED_AT_ONE_BY_ONE.values():
         with closing(look(tx)) as violations_here:
             found += islice(violations_here, limit_per_check)
     return found
 
 
-def _run(tx: Tx, name: str, *, limit: int, kept: timedelta) -> list[Violation]:
+def _run(tx: Tx, name: str, asked: Mapping[str, object], *, limit: int) -> list[Violation]:
     # materialized: planned for all rows, since a plan for the first few would walk an index hold by hold
     query = text(f"""
         WITH violation(hold_id, detail) AS MATERIALIZED ({_ALL[name].violations})
         SELECT hold_id, detail FROM violation ORDER BY hold_id, detail LIMIT :limit
     """)  # noqa: S608 - constants of db.invariants
-    asked = {"limit": limit} | ({"kept": kept} if ":kept" in _ALL[name].violations else {})
-    return [Violation(name, hold, detail) for hold, detail in tx.execute(query, asked)]
+    values = {key: value for key, value in asked.items() if key in query.compile().params}
+    return [Violation(name, hold, detail) for hold, detail in tx.execute(query, values | {"limit": limit})]

@@ -138,6 +138,7 @@ class Endpoint:
     reason: str | None
     created_at: datetime
     failing_since: datetime | None
+    """When the failures in a row began, later by the time the endpoint was paused since."""
     failures: int
     """Charged failures in a row."""
     breaker_until: datetime | None

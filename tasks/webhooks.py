@@ -10,7 +10,6 @@ import structlog
 
 from db import endpoint_keys, endpoints, slots
 from domain.endpoints import DeliveryPolicy, EndpointId, HealthPolicy
-from domain.webhooks import RetryPolicy
 from settings import settings
 from tasks import sending
 from tasks.app import database, task, worker_name
@@ -30,12 +29,7 @@ def policy() -> DeliveryPolicy:
     return DeliveryPolicy(
         lease=chosen.webhook_lease,
         pace_slack=chosen.webhook_tick,
-        retry=RetryPolicy(
-            waits=chosen.webhook_waits,
-            attempts=chosen.webhook_attempts,
-            max_age=chosen.webhook_max_age,
-            longest_retry_after=chosen.webhook_retry_after,
-        ),
+        retry=chosen.retry_policy,
         health=HealthPolicy(
             breaker_after=chosen.webhook_breaker_failures,
             breaker_pause=chosen.webhook_breaker_pause,

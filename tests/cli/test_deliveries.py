@@ -227,3 +227,22 @@ def test_what_is_not_understood_is_told_in_one_line_and_changes_nothing(
     said = holdfast("deliveries", *command)
     assert (said.code, said.out, said.complaint) == (2, "", line)
     assert dead.everything() == before
+
+
+def test_reconcile_judges_attempts_by_the_bounds_that_held_for_them(
+    holdfast: Command, hooks: Hooks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hooks.endpoint("ep")
+    hooks.placed("h")
+    for _ in range(3):
+        hooks.make_due()
+        hooks.attempt(BROKEN)
+    assert holdfast("reconcile").code == 0
+    monkeypatch.setenv("HOLDFAST_WEBHOOK_ATTEMPTS", "2")
+    said = holdfast("reconcile", "--json")
+    told = "3 attempts, 0 of them spared, 0 replays; allowed: 2 each, within 4 days"
+    assert (said.code, said.data["violations"]) == (
+        1, [{"check": "delivery-bounds", "hold_id": "h", "detail": f"delivery of {PLACED} for ep: {told}"}],
+    )  # fmt: skip
+    [(now,)] = hooks.rows("SELECT clock_timestamp()")
+    assert holdfast("reconcile", "--bounds-since", rfc3339(now)).code == 0

@@ -35,6 +35,42 @@ def told(hooks: Hooks) -> list[tuple[str, str]]:
     ]
 
 
+def test_the_time_of_a_pause_counts_toward_no_streak_of_failures(hooks: Hooks) -> None:
+    hooks.endpoint()
+    hooks.endpoint("other")
+    fill_backlog(hooks, 10)
+    fail(hooks, 2)
+    began = hooks.see().failing_since
+    hooks.sql("UPDATE endpoints SET failing_since = failing_since - interval '20 h' WHERE id = 'ep'")
+    hooks.call(endpoints.pause)
+    hooks.sql(
+        """UPDATE endpoints SET failing_since = failing_since - interval '9 days',
+                                still_since = still_since - interval '9 days' WHERE id = 'ep'"""
+    )
+    hooks.call(endpoints.resume)
+    [(failing,)] = hooks.rows("SELECT now() - failing_since FROM endpoints WHERE id = 'ep'")
+    assert began is not None
+    assert timedelta(hours=20) <= failing < timedelta(hours=20, minutes=1)
+    fail(hooks)
+    assert (told(hooks), hooks.see().state) == ([], State.ENABLED)
+    hooks.age_endpoint(timedelta(hours=5))
+    fail(hooks)
+    assert told(hooks) == [("endpoint.failing", "other")]
+
+
+def test_a_streak_that_began_within_a_pause_is_no_longer_than_since_its_end(hooks: Hooks) -> None:
+    hooks.endpoint()
+    fill_backlog(hooks, 1)
+    slot = hooks.held()
+    under_way = hooks.taken(slot)
+    hooks.call(endpoints.pause)
+    hooks.sql("UPDATE endpoints SET still_since = still_since - interval '9 days'")
+    assert hooks.settle(under_way, BROKEN) is Settled.DONE
+    hooks.call(endpoints.resume)
+    [(failing,)] = hooks.rows("SELECT now() - failing_since FROM endpoints")
+    assert timedelta(0) <= failing < timedelta(minutes=1)
+
+
 # -- the breaker -----------------------------------------------------------------------------------------------------
 
 
