@@ -35,8 +35,7 @@ from bench import harness
 from cli.local.answers import free_port
 from cli.local.programs import LANES, Program, node, worker
 from cli.local.stack import Stack
-from db import endpoint_keys, endpoints, holds, slots
-from db.endpoint_keys import SealedKey, place
+from db import endpoint_edits, holds, slots
 from db.engine import Database
 from domain.endpoints import EndpointId, Overrides, Terms
 from domain.identity import HoldId
@@ -46,6 +45,7 @@ from domain.terms import For
 from domain.terms import Terms as HoldTerms
 from gateways.vault import Vault
 from settings import ROOT, Settings
+from tasks.sending import sealed
 from tests.gateways.receiver import HOSTILE
 
 LANE = next(lane for lane in LANES if lane.queue == "webhooks")
@@ -106,10 +106,8 @@ class Bench:
     def subscribe(self, name: str, url: str, **terms: Any) -> EndpointId:
         """An endpoint with a key."""
         endpoint, key = EndpointId(name), HmacKey.generate()
-        sealed = Vault([VAULT_KEY]).seal(key.reveal(), place(endpoint, key.key_id))
         with self.db.transaction() as tx:
-            endpoints.add(tx, endpoint, Terms(url=url, **terms))
-            endpoint_keys.rotate(tx, endpoint, SealedKey(key.key_id, "v1", sealed), grace=timedelta(0))
+            endpoint_edits.make(tx, endpoint, Terms(url=url, **terms), sealed(Vault([VAULT_KEY]), endpoint, key))
         return endpoint
 
     def tick(self) -> None:

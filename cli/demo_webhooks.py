@@ -8,8 +8,7 @@ from rich.console import Console
 from sqlalchemy import text
 
 from cli.receiver import AWAY, BROKEN, WELL, Receiver, Reply, Seen
-from db import endpoint_keys, endpoints, replays
-from db.endpoint_keys import SealedKey, place
+from db import endpoint_edits, replays
 from db.engine import Database
 from domain.addresses import check_url
 from domain.changes import Kind
@@ -19,6 +18,7 @@ from domain.holds import Hold
 from domain.identity import EventId, event_id
 from domain.signing import HmacKey
 from gateways.vault import Vault
+from tasks.sending import sealed
 
 SHOP, LADDER, CLOSED = EndpointId("shop"), EndpointId("ladder"), EndpointId("closed")
 _STEPS = tuple(timedelta(seconds=wait) for wait in (0, 1, 1, 2, 2, 2))
@@ -90,13 +90,12 @@ class Webhooks:
     def _subscribe(self, name: EndpointId, types: tuple[str, ...], *, attempts: int) -> None:
         """As `holdfast endpoints add` does."""
         key = HmacKey.generate()
-        sealed = SealedKey(key.key_id, "v1", self._vault.seal(key.reveal(), place(name, key.key_id)))
         url = check_url(self._receiver.url(f"/{name}"), dangerous=True).url
         bounds = Overrides(waits=_STEPS, max_attempts=attempts)
         self._receiver.trust(f"/{name}", key.reveal())
         with self._db.transaction() as tx:
-            endpoints.add(tx, name, Terms(url=url, types=types, overrides=bounds))
-            endpoint_keys.rotate(tx, name, sealed, grace=timedelta(0))
+            terms = Terms(url=url, types=types, overrides=bounds)
+            endpoint_edits.make(tx, name, terms, sealed(self._vault, name, key))
 
     def _states(self) -> set[str]:
         with self._db.transaction() as tx:

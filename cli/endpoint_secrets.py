@@ -2,7 +2,7 @@
 
 import sys
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -11,10 +11,12 @@ from db.endpoint_keys import SealedKey
 from db.engine import Tx
 from domain.endpoints import EndpointId
 from domain.errors import BadInput
-from domain.signing import HmacKey, Key
+from domain.signing import HmacKey, Key, Scheme, scheme_of
 from settings import InvalidSetting
 
-Scheme = Literal["v1", "v1a"]
+if TYPE_CHECKING:
+    from gateways.vault import Vault
+
 SchemeOption = Annotated[Scheme | None, typer.Option(help="v1 is HMAC, v1a Ed25519.", show_default=False)]
 SecretFrom = Annotated[
     str | None,
@@ -60,11 +62,6 @@ def generated(scheme: Scheme) -> Key:
     return Ed25519Key.generate() if scheme == "v1a" else HmacKey.generate()
 
 
-def scheme_of(key: Key) -> Scheme:
-    """What its signatures are tagged with."""
-    return "v1" if isinstance(key, HmacKey) else "v1a"
-
-
 def present_scheme(tx: Tx, endpoint: EndpointId) -> Scheme:
     """The scheme of the newest key that signs; v1 where none does."""
     live = endpoint_keys.live(tx, endpoint)
@@ -72,16 +69,21 @@ def present_scheme(tx: Tx, endpoint: EndpointId) -> Scheme:
 
 
 def sealed_key(endpoint: EndpointId, key: Key) -> SealedKey:
-    """The key as it may be stored.
+    """The key as it may be stored. Raises InvalidSetting as `vault`."""
+    from tasks.sending import sealed  # noqa: PLC0415 - the gateway is slow to import
+
+    return sealed(vault(), endpoint, key)
+
+
+def vault() -> "Vault":
+    """What seals and opens secrets here.
 
     Raises:
         InvalidSetting: HOLDFAST_VAULT_KEYS cannot be used.
     """
-    from tasks.sending import vault  # noqa: PLC0415 - the gateway is slow to import
+    from tasks import sending  # noqa: PLC0415 - the gateway is slow to import
 
     try:
-        box = vault()
+        return sending.vault()
     except BadInput as problem:
         raise InvalidSetting(f"HOLDFAST_VAULT_KEYS: {problem.cause}") from None
-    sealed = box.seal(key.reveal(), endpoint_keys.place(endpoint, key.key_id))
-    return SealedKey(key.key_id, scheme_of(key), sealed)

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import timedelta
 from typing import Annotated
 
 import typer
@@ -19,17 +18,17 @@ from cli.endpoint_secrets import (
     generated,
     key_for,
     present_scheme,
-    scheme_of,
     sealed_key,
 )
 from cli.output import Json, print_json, say
 from cli.refusals import refusals
+from cli.resealing import reseal
 from db import endpoint_edits, endpoint_events, endpoint_keys, endpoint_status, endpoints
 from db.engine import Tx
 from domain.durations import parse_length
 from domain.endpoints import LONGEST_GRACE, Endpoint, EndpointId, State, Terms, endpoint_id, new_endpoint_id
 from domain.errors import BadInput
-from domain.signing import Key
+from domain.signing import Key, scheme_of
 from domain.text import clean_label
 from settings import settings
 
@@ -61,8 +60,7 @@ def add(
     key = key_for(scheme, own_key)
     sealed = sealed_key(endpoint, key)
     with refusals(as_json=as_json), database() as db, db.transaction() as tx:
-        made = endpoints.add(tx, endpoint, terms)
-        endpoint_keys.rotate(tx, endpoint, sealed, grace=timedelta(0))
+        made = endpoint_edits.make(tx, endpoint, terms, sealed)
     return _print_with_secret(made, key, as_json=as_json, own=own_key is not None)
 
 
@@ -160,7 +158,7 @@ def rotate(
         raise BadInput("--grace", "must lie between 0s and 7d")
     own = None if own_key is None else key_for(scheme, own_key)
     with refusals(as_json=as_json), database() as db, db.transaction() as tx:
-        found = endpoint_edits.locked(tx, endpoint)
+        found = endpoints.locked(tx, endpoint)
         key = own or generated(scheme or present_scheme(tx, endpoint))
         endpoint_keys.rotate(tx, endpoint, sealed_key(endpoint, key), grace=kept)
     return _print_with_secret(found, key, as_json=as_json, own=own is not None)
@@ -176,10 +174,13 @@ def revoke(
     endpoint = endpoint_id(id_)
     clean_label("key", key)
     with refusals(as_json=as_json), database() as db, db.transaction() as tx:
-        endpoint_edits.locked(tx, endpoint)
+        endpoints.locked(tx, endpoint)
         endpoint_keys.revoke(tx, endpoint, key)
     print_json({"id": endpoint, "revoked": key}) if as_json else print(f"{endpoint}: key {key} signs no more")
     return 0
+
+
+app.command()(reseal)
 
 
 @app.command()
@@ -228,10 +229,10 @@ def try_out(id_: Id, as_json: Json = False) -> int:
     endpoint = endpoint_id(id_)
     with refusals(as_json=as_json), database() as db:
         with db.transaction() as tx:
-            url = _open(endpoint_edits.locked(tx, endpoint)).terms.url
+            url = _open(endpoints.locked(tx, endpoint)).terms.url
         checked(url)
         with db.transaction() as tx:
-            _open(endpoint_edits.locked(tx, endpoint))
+            _open(endpoints.locked(tx, endpoint))
             event = endpoint_events.try_out(tx, endpoint)
     if as_json:
         print_json({"event": event, "endpoint": endpoint})

@@ -1,34 +1,25 @@
-"""An endpoint read and changed under one lock, so that two changes at once do not undo each other."""
+"""An endpoint made with its key, or read and changed under one lock, so that two at once do not undo each other."""
 
 from collections.abc import Callable
+from datetime import timedelta
 
-from sqlalchemy import text
-
-from db import endpoints
+from db import endpoint_keys, endpoints
+from db.endpoint_keys import SealedKey
 from db.engine import Tx
-from domain.endpoints import Endpoint, EndpointId, State, Terms
-from domain.errors import BadInput
+from domain.endpoints import Endpoint, EndpointId, Terms
 
 
-def locked(tx: Tx, endpoint: EndpointId) -> Endpoint:
-    """An endpoint as it stands until this transaction ends.
-
-    Raises:
-        BadInput: there is no such endpoint, or it is deleted.
-    """
-    tx.execute(text("SELECT FROM endpoints WHERE id = :id FOR UPDATE"), {"id": endpoint})
-    found = endpoints.get(tx, endpoint)
-    if found is None:
-        raise BadInput("endpoint", f"there is no endpoint {endpoint!r}; see `holdfast endpoints list`")
-    if found.state is State.DELETED:
-        raise BadInput("endpoint", f"{endpoint!r} is deleted for ever; add another")
-    return found
+def make(tx: Tx, endpoint: EndpointId, terms: Terms, key: SealedKey) -> Endpoint:
+    """A new endpoint with its first key, so that there is none that cannot sign. Raises BadInput as `endpoints.add`."""
+    made = endpoints.add(tx, endpoint, terms)
+    endpoint_keys.rotate(tx, endpoint, key, grace=timedelta(0))
+    return made
 
 
 def change(tx: Tx, endpoint: EndpointId, made: Callable[[Terms], Terms]) -> Endpoint:
     """Give an endpoint the terms that `made` makes of its present ones. Two at once: the second sees the first's.
 
     Raises:
-        BadInput: as `locked`, or what `made` raises; nothing is changed.
+        BadInput: as `endpoints.locked`, or what `made` raises; nothing is changed.
     """
-    return endpoints.edit(tx, endpoint, made(locked(tx, endpoint).terms))
+    return endpoints.edit(tx, endpoint, made(endpoints.locked(tx, endpoint).terms))

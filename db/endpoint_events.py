@@ -7,6 +7,7 @@ from sqlalchemy import func, select, text
 from db.engine import Tx
 from db.fanout import audience_of, deliveries_of
 from domain.endpoints import EndpointId, Told, endpoint_event, trial_event
+from domain.errors import BadInput
 from domain.identity import EventId
 
 _WRITE_FOR_THE_OTHERS = text(f"""
@@ -21,12 +22,14 @@ WITH event AS (
 """)  # fmt: skip  # noqa: S608 - the parts are constants of this project
 
 _WRITE_FOR_THE_ONE = text("""
-WITH event AS (
-    INSERT INTO events (event_id, type, occurred_at, body, audience) VALUES (:event_id, :type, :at, :body, 1)
+WITH one AS MATERIALIZED (
+    SELECT id, stood_still, still_since FROM endpoints WHERE id = :about AND state <> 'deleted' FOR UPDATE
+), event AS (
+    INSERT INTO events (event_id, type, occurred_at, body, audience) SELECT :event_id, :type, :at, :body, 1 FROM one
 )
 INSERT INTO deliveries (event_id, endpoint_id, trigger, next_attempt_at, created_at, aging_since, still_before)
 SELECT :event_id, p.id, 'test', at, at, at, p.stood_still + coalesce(at - p.still_since, '0')
-FROM endpoints AS p, CAST(:at AS timestamptz) AS at WHERE p.id = :about
+FROM one AS p, CAST(:at AS timestamptz) AS at
 """)
 
 
@@ -45,10 +48,17 @@ def tell(tx: Tx, endpoint: EndpointId, told: Told, reason: str) -> EventId:
 
 
 def try_out(tx: Tx, endpoint: EndpointId) -> EventId:
-    """Write an event for this endpoint alone. It is delivered as any other, in one attempt."""
+    """Write an event for this endpoint alone. It is delivered as any other, in one attempt.
+
+    Twice: two events. Against its deletion: whoever locks the row first.
+
+    Raises:
+        BadInput: the endpoint is deleted or not there; nothing is written.
+    """
     at = _clock(tx)
     event = trial_event(endpoint, at)
-    tx.execute(_WRITE_FOR_THE_ONE, {**event._asdict(), "at": at, "about": endpoint})
+    if tx.execute(_WRITE_FOR_THE_ONE, {**event._asdict(), "at": at, "about": endpoint}).rowcount == 0:
+        raise BadInput("endpoint", f"{endpoint!r} is deleted or not there; see `holdfast endpoints list`")
     return event.event_id
 
 

@@ -5,6 +5,7 @@ from datetime import datetime, timedelta
 
 from sqlalchemy import select, text
 
+from db import endpoints
 from db.engine import Tx
 from db.tables import endpoint_keys
 from domain.endpoints import LONGEST_GRACE, EndpointId
@@ -27,6 +28,15 @@ WHERE endpoint_id = :endpoint AND key_id <> :key_id AND scheme = :scheme AND rev
 _REVOKE = text("""
 UPDATE endpoint_keys SET revoked_at = coalesce(revoked_at, clock_timestamp())
 WHERE endpoint_id = :endpoint AND key_id = :key_id
+""")
+
+_NEXT_LIVE = text(f"""
+SELECT endpoint_id, key_id, scheme, sealed FROM endpoint_keys AS k
+WHERE {LIVE} AND (endpoint_id, key_id) > (:endpoint, :key_id) ORDER BY endpoint_id, key_id LIMIT :limit
+""")  # noqa: S608 - a constant of this file
+
+_SEAL_ANEW_IF_UNCHANGED = text("""
+UPDATE endpoint_keys SET sealed = :anew WHERE endpoint_id = :endpoint AND key_id = :key_id AND sealed = :sealed
 """)
 
 _PRUNE = text(f"""
@@ -67,11 +77,11 @@ def rotate(tx: Tx, endpoint: EndpointId, key: SealedKey, *, grace: timedelta) ->
     Two at once: both keys sign, and the later one ends the other after its grace. Dies before commit: nothing.
 
     Raises:
-        BadInput: `grace` is not from 0 to 7 days, or the endpoint has this key.
+        BadInput: `grace` is not from 0 to 7 days, the endpoint has this key, is deleted or is not there.
     """
     if not timedelta(0) <= grace <= LONGEST_GRACE:
         raise BadInput("grace", "must lie between 0 and 7 days")
-    tx.execute(text("SELECT FROM endpoints WHERE id = :id FOR UPDATE"), {"id": endpoint})
+    endpoints.locked(tx, endpoint)
     values = {"endpoint": endpoint, "key_id": key.key_id, "scheme": key.scheme, "sealed": key.sealed, "grace": grace}
     if tx.execute(_ADD, values).rowcount == 0:
         raise BadInput("secret", "is a key of this endpoint already; make a new one")
@@ -82,9 +92,10 @@ def revoke(tx: Tx, endpoint: EndpointId, key_id: str) -> None:
     """End a key at once. A request already signed may still go out.
 
     Raises:
-        BadInput: the endpoint has no such key, or no other key signs for good: soon nothing could be signed.
+        BadInput: the endpoint has no such key, or no other key signs for good: soon nothing could be signed; or it is
+            deleted or not there.
     """
-    tx.execute(text("SELECT FROM endpoints WHERE id = :id FOR UPDATE"), {"id": endpoint})
+    endpoints.locked(tx, endpoint)
     if key_id not in {life.key_id for life in lives(tx, endpoint)}:
         raise BadInput("key", f"{key_id[:40]!r} is no key of this endpoint; see `holdfast endpoints show`")
     lasting = {life.key_id for life in lives(tx, endpoint) if life.expires_at is None and life.revoked_at is None}
@@ -105,6 +116,21 @@ def lives(tx: Tx, endpoint: EndpointId) -> list[KeyLife]:
     k = endpoint_keys.c
     query = select(k.key_id, k.scheme, k.created_at, k.expires_at, k.revoked_at).where(k.endpoint_id == endpoint)
     return [KeyLife(*row) for row in tx.execute(query.order_by(k.created_at.desc(), k.key_id))]
+
+
+def next_live(tx: Tx, after: tuple[str, str], *, limit: int) -> list[tuple[EndpointId, SealedKey]]:
+    """The next keys that sign, of all endpoints, by endpoint and key id; `("", "")` is before the first."""
+    rows = tx.execute(_NEXT_LIVE, {"endpoint": after[0], "key_id": after[1], "limit": limit})
+    return [(EndpointId(row.endpoint_id), SealedKey(row.key_id, row.scheme, row.sealed)) for row in rows]
+
+
+def seal_anew(tx: Tx, endpoint: EndpointId, key: SealedKey, anew: bytes) -> bool:
+    """Store the same secret under another seal; False where somebody else has done so, or the key is gone.
+
+    Two at once: the old seal in the `WHERE` lets one through. Dies before commit: the old seal still opens.
+    """
+    asked = {"endpoint": endpoint, "key_id": key.key_id, "sealed": key.sealed, "anew": anew}
+    return tx.execute(_SEAL_ANEW_IF_UNCHANGED, asked).rowcount == 1
 
 
 def prune(tx: Tx, *, kept: timedelta = timedelta(0)) -> int:

@@ -65,6 +65,20 @@ def add(tx: Tx, endpoint: EndpointId, terms: Terms) -> Endpoint:
     return _endpoint(row)
 
 
+def locked(tx: Tx, endpoint: EndpointId) -> Endpoint:
+    """An endpoint as it stands until this transaction ends.
+
+    Raises:
+        BadInput: there is no such endpoint, or it is deleted.
+    """
+    row = tx.execute(select(*_READ).where(endpoints.c.id == endpoint).with_for_update()).one_or_none()
+    if row is None:
+        raise BadInput("endpoint", f"there is no endpoint {endpoint!r}; see `holdfast endpoints list`")
+    if row.state == State.DELETED.value:
+        raise BadInput("endpoint", f"{endpoint!r} is deleted for ever; add another")
+    return _endpoint(row)
+
+
 def get(tx: Tx, endpoint: EndpointId) -> Endpoint | None:
     """An endpoint as it stands now, also a deleted one."""
     return _one(tx.execute(select(*_READ).where(endpoints.c.id == endpoint)).one_or_none())
@@ -84,7 +98,7 @@ def edit(tx: Tx, endpoint: EndpointId, terms: Terms) -> Endpoint:
     Raises:
         BadInput: there is no such endpoint, or it is deleted.
     """
-    before = _lock(tx, endpoint).terms.overrides
+    before = locked(tx, endpoint).terms.overrides
     # a pace that another rate has set must not outlive it
     changes = _columns(terms) | {"paced_until": None}
     if (before.max_attempts, before.max_age) != (terms.overrides.max_attempts, terms.overrides.max_age):
@@ -99,7 +113,7 @@ def pause(tx: Tx, endpoint: EndpointId, reason: str | None = None) -> Endpoint:
 
     Twice: the first reason stays. Raises BadInput as `edit` does, and for a disabled endpoint.
     """
-    before = _lock(tx, endpoint)
+    before = locked(tx, endpoint)
     if before.state is State.DISABLED:
         raise BadInput("endpoint", f"{endpoint!r} is disabled already: {before.reason}; enable it first")
     return before if before.state is State.PAUSED else _move(tx, endpoint, State.PAUSED, reason)
@@ -110,7 +124,7 @@ def resume(tx: Tx, endpoint: EndpointId) -> Endpoint:
 
     Twice, or two at once: the row's lock lets one through. Raises BadInput as `edit` does, and for a disabled endpoint.
     """
-    before = _lock(tx, endpoint)
+    before = locked(tx, endpoint)
     if before.state is State.DISABLED:
         raise BadInput("endpoint", f"{endpoint!r} is disabled: {before.reason}; use enable")
     return before if before.state is State.ENABLED else _move(tx, endpoint, State.ENABLED, None)
@@ -121,7 +135,7 @@ def disable(tx: Tx, endpoint: EndpointId, reason: str, *, quietly: bool = False)
 
     Twice, or two at once: the row's lock lets one through, and the first reason stays. Raises BadInput as `edit`.
     """
-    before = _lock(tx, endpoint)
+    before = locked(tx, endpoint)
     if before.state is State.DISABLED:
         return before
     _move(tx, endpoint, State.DISABLED, reason)
@@ -135,7 +149,7 @@ def enable(tx: Tx, endpoint: EndpointId) -> Endpoint:
 
     Others hear that it has recovered when a request succeeds, not now.
     """
-    before = _lock(tx, endpoint)
+    before = locked(tx, endpoint)
     tx.execute(_FORGET_FAILURES, {"id": endpoint})
     return _now(tx, endpoint) if before.state is State.ENABLED else _move(tx, endpoint, State.ENABLED, None)
 
@@ -149,7 +163,7 @@ def delete(tx: Tx, endpoint: EndpointId) -> Endpoint:
     found = get(tx, endpoint)
     if found is not None and found.state is State.DELETED:
         return found
-    _lock(tx, endpoint)
+    locked(tx, endpoint)
     revoked = text(
         "UPDATE endpoint_keys SET revoked_at = clock_timestamp() WHERE endpoint_id = :id AND revoked_at IS NULL"
     )
@@ -162,14 +176,6 @@ def delete(tx: Tx, endpoint: EndpointId) -> Endpoint:
 def cancel_of_deleted(tx: Tx, limit: int = CANCEL_BATCH) -> int:
     """Cancel up to `limit` pending deliveries of deleted endpoints; how many."""
     return tx.execute(_CANCEL_OF_DELETED, {"limit": limit}).rowcount
-
-
-def _lock(tx: Tx, endpoint: EndpointId) -> Endpoint:
-    row = tx.execute(select(*_READ).where(endpoints.c.id == endpoint).with_for_update()).one_or_none()
-    if row is None or row.state == State.DELETED.value:
-        was = "there is no endpoint" if row is None else "deleted is the endpoint"
-        raise BadInput("endpoint", f"{was} {endpoint!r}; see `holdfast endpoints list`")
-    return _endpoint(row)
 
 
 def _move(tx: Tx, endpoint: EndpointId, state: State, reason: str | None) -> Endpoint:

@@ -11,7 +11,7 @@ import re
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Literal, Protocol
 
 from domain.errors import BadInput
 
@@ -34,6 +34,10 @@ class Key(Protocol):
 
     def reveal(self) -> str:
         """The secret as its owner sees it, once. Never log it."""
+
+
+Scheme = Literal["v1", "v1a"]
+"""What signatures are tagged with: HMAC, Ed25519."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +75,11 @@ class HmacKey:
     def reveal(self) -> str:
         """`whsec_` and base64."""
         return "whsec_" + base64.b64encode(self.secret).decode("ascii")
+
+
+def scheme_of(key: Key) -> Scheme:
+    """The scheme of a key's signatures."""
+    return "v1" if isinstance(key, HmacKey) else "v1a"
 
 
 def key_bytes(text: str, prefix: str) -> bytes:

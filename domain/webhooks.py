@@ -69,7 +69,7 @@ class Failed:
 
     kind: FailureKind
     detail: str
-    """One line for an operator; it holds no secret, and for a blocked target nothing at all."""
+    """One line for an operator; it holds no secret, and for every blocked target the same."""
     peer: str | None
     """The address that was tried last, if one was."""
     sent: bool

@@ -6,7 +6,7 @@ from db.deliveries import Taken
 from db.endpoint_keys import SealedKey, place
 from domain.endpoints import EndpointId
 from domain.errors import HoldfastError
-from domain.signing import Key
+from domain.signing import Key, scheme_of
 from domain.webhooks import Failed, FailureKind, Result
 from gateways.exchange import uptime
 from gateways.signing import parse_key
@@ -24,6 +24,11 @@ def vault() -> Vault:
     """
     keys = settings().vault_keys.get_secret_value()
     return Vault([key for key in keys.split(",") if key.strip()])
+
+
+def sealed(box: Vault, endpoint: EndpointId, key: Key) -> SealedKey:
+    """An endpoint's key as it is stored: it opens for this endpoint alone."""
+    return SealedKey(key.key_id, scheme_of(key), box.seal(key.reveal(), place(endpoint, key.key_id)))
 
 
 @cache

@@ -34,6 +34,7 @@ EVERY_COMMAND: list[tuple[str, ...]] = [
     ("endpoints", "show", "ep"),
     ("endpoints", "edit", "ep", "--rate", "5"),
     ("endpoints", "revoke", "ep", "key"),
+    ("endpoints", "reseal"),
     ("endpoints", "pause", "ep"),
     ("endpoints", "resume", "ep"),
     ("endpoints", "disable", "ep", "--reason", "rain"),

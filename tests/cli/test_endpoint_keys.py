@@ -1,11 +1,15 @@
 """`endpoints`: keys and their secrets, as they are made, shown once, sealed and ended."""
 
 import base64
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from standardwebhooks import Webhook
 
+from cli.resealing import Resealed, seal_all
+from db import endpoint_keys
 from db.endpoint_keys import place
 from domain.endpoints import EndpointId
 from gateways.signing import parse_key
@@ -151,3 +155,73 @@ def test_what_was_added_and_tested_arrives_signed_with_the_secret_that_was_shown
     assert Webhook(secret).verify(request.body, headers)["type"] == "webhook.test"
     shown = holdfast("deliveries", "show", event, "ep", "--json").data
     assert (shown["state"], [made["status"] for made in shown["requests"]]) == ("delivered", [200])
+
+
+OTHER = base64.b64encode(bytes(range(1, 33))).decode()
+
+
+def vaults(monkeypatch: pytest.MonkeyPatch, *keys: str) -> Vault:
+    """Let the command have these vault keys."""
+    monkeypatch.setenv("HOLDFAST_VAULT_KEYS", ",".join(keys))
+    sending.vault.cache_clear()
+    return Vault(keys)
+
+
+def test_resealed_secrets_open_without_the_older_vault_key(
+    holdfast: Command, hooks: Hooks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    secrets = [add(holdfast)["secret"], holdfast("endpoints", "rotate", "ep", "--json").data["secret"]]
+    both = vaults(monkeypatch, OTHER, VAULT)
+    assert holdfast("endpoints", "add", URL, "--id", "new").code == 0
+    said = holdfast("endpoints", "reseal", "--json")
+    assert (said.code, said.data, said.err) == (0, {"resealed": 2, "current": 1, "unreadable": []}, "")
+    rows = hooks.rows("SELECT key_id, sealed FROM endpoint_keys WHERE endpoint_id = 'ep' ORDER BY created_at")
+    assert [Vault([OTHER]).open(sealed, place(EndpointId("ep"), key_id)) for key_id, sealed in rows] == secrets
+    assert all(both.is_current(sealed) for _, sealed in rows)
+    before = hooks.everything()
+    again = holdfast("endpoints", "reseal")
+    assert again == (0, "0 secrets sealed anew, 3 were already, 0 cannot be opened\n", "")
+    assert hooks.everything() == before
+
+
+def test_what_cannot_be_opened_is_named_and_left_as_it_is(
+    holdfast: Command, hooks: Hooks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lost = add(holdfast)["key_id"]
+    vaults(monkeypatch, OTHER)
+    holdfast("endpoints", "add", URL, "--id", "well")
+    holdfast("endpoints", "add", URL, "--id", "gone")
+    hooks.sql("UPDATE endpoint_keys SET sealed = 'x', revoked_at = now() WHERE endpoint_id = 'gone'")
+    before = hooks.everything()
+    said = holdfast("endpoints", "reseal", "--json")
+    assert said.code == 1
+    assert (said.data["resealed"], said.data["current"], said.data["unreadable"]) == (0, 1, [said.complaint])
+    assert said.complaint.startswith(f"ep/{lost}: sealed with key ")
+    assert holdfast("endpoints", "reseal").out == "0 secrets sealed anew, 1 were already, 1 cannot be opened\n"
+    assert hooks.everything() == before
+
+
+def test_two_who_reseal_at_once_seal_each_secret_once_and_leave_none_out(
+    holdfast: Command, hooks: Hooks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(25):
+        holdfast("endpoints", "add", URL, "--id", f"ep-{number}")
+    both = vaults(monkeypatch, OTHER, VAULT)
+    barrier = threading.Barrier(4)
+
+    def work(_: int) -> Resealed:
+        barrier.wait()
+        return seal_all(hooks.database, both, batch=4)
+
+    with ThreadPoolExecutor(4) as pool:
+        told = list(pool.map(work, range(4)))
+    assert (sum(one.resealed for one in told), [one.resealed + one.current for one in told]) == (25, [25] * 4)
+    assert all(both.is_current(sealed) for (sealed,) in hooks.rows("SELECT sealed FROM endpoint_keys"))
+
+
+def test_a_key_that_was_sealed_anew_meanwhile_keeps_that_seal(hooks: Hooks) -> None:
+    hooks.endpoint("ep")
+    [old] = hooks.call(endpoint_keys.live)
+    assert hooks.call(endpoint_keys.seal_anew, "ep", old, b"first") is True
+    assert hooks.call(endpoint_keys.seal_anew, "ep", old, b"second") is False
+    assert hooks.rows("SELECT sealed FROM endpoint_keys") == [(b"first",)]

@@ -3,9 +3,14 @@
 import pytest
 
 from domain.addresses import NOT_ALLOWED
+from domain.endpoints import EndpointId
+from settings import settings
+from tasks import sending
+from tasks.delivery import Drain
 from tests.cli.conftest import Command
 from tests.cli.endpoint_steps import add, refused
-from tests.hooks import Hooks
+from tests.gateways.receiver import answer, receiving, saying
+from tests.hooks import BROKEN, Hooks
 
 pytestmark = pytest.mark.usefixtures("vault")
 
@@ -55,3 +60,44 @@ def test_test_asks_the_address_guard_again(holdfast: Command, hooks: Hooks) -> N
     said = holdfast("endpoints", "test", "ep", "--json")
     assert refused(said) == f"url: {NOT_ALLOWED}"
     assert hooks.everything() == before
+
+
+def test_what_is_sent_and_what_is_replayed_goes_through_the_guard_of_that_moment(
+    holdfast: Command, hooks: Hooks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An endpoint that was let in once: the setting is closed since, as a name may point elsewhere since."""
+    monkeypatch.setenv("HOLDFAST_DANGEROUS_WEBHOOK_TARGETS", "true")
+    with receiving(saying(answer())) as receiver:
+        add(holdfast, "--max-attempts", "1", url=f"http://127.0.0.1:{receiver.port}/hooks")
+        hooks.placed("h")
+        hooks.attempt(BROKEN)
+        hooks.placed("k")
+        monkeypatch.setenv("HOLDFAST_DANGEROUS_WEBHOOK_TARGETS", "false")
+        settings.cache_clear()
+        sending.sender.cache_clear()
+        assert holdfast("deliveries", "replay", "--endpoint", "ep", "--operator", "jo").code == 0
+        hooks.make_due()
+        drain = Drain(db=hooks.database, send=sending.send, policy=hooks.policy, worker="worker@test")
+        assert drain(EndpointId("ep")).sent == 2
+        sending.sender().close()
+        assert receiver.requests == []
+    for event, number, trigger in (("reservation-placed:k:1", 1, "auto"), ("reservation-placed:h:1", 2, "replay")):
+        made = hooks.attempts(event)[-1]
+        assert (made.number, made.trigger, made.failure, made.status, made.peer) == (
+            number, trigger, "blocked", None, None,
+        )  # fmt: skip
+        assert hooks.delivery(event).state == "pending"
+
+
+def test_a_dead_letters_replay_goes_through_the_guard_as_well(holdfast: Command, hooks: Hooks) -> None:
+    add(holdfast, "--max-attempts", "1")
+    hooks.placed("h")
+    hooks.attempt(BROKEN)
+    hooks.sql("UPDATE endpoints SET url = 'https://169.254.169.254/'")
+    assert holdfast("dead-letters", "replay", "1", "--operator", "jo").code == 0
+    hooks.make_due()
+    drain = Drain(db=hooks.database, send=sending.send, policy=hooks.policy, worker="worker@test")
+    assert drain(EndpointId("ep")).sent == 1
+    sending.sender().close()
+    made = hooks.attempts()[-1]
+    assert (made.trigger, made.failure, made.detail) == ("replay", "blocked", NOT_ALLOWED)

@@ -40,9 +40,9 @@ def test_the_commands_are_these() -> None:
     assert list(NAMES) == [
         "", "migrate", "up", "demo", "place", "extend", "confirm", "cancel", "show", "list", "apply", "import", "trace",
         "sweep", "status", "reconcile", "prune", "endpoints", "endpoints add", "endpoints list", "endpoints show",
-        "endpoints edit", "endpoints rotate", "endpoints revoke", "endpoints pause", "endpoints resume",
-        "endpoints disable", "endpoints enable", "endpoints delete", "endpoints test", "deliveries",
-        "deliveries list", "deliveries show", "deliveries replay", "dead-letters", "dead-letters list",
+        "endpoints edit", "endpoints rotate", "endpoints revoke", "endpoints reseal", "endpoints pause",
+        "endpoints resume", "endpoints disable", "endpoints enable", "endpoints delete", "endpoints test",
+        "deliveries", "deliveries list", "deliveries show", "deliveries replay", "dead-letters", "dead-letters list",
         "dead-letters show", "dead-letters replay", "dead-letters discard",
     ]  # fmt: skip
 
