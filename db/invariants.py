@@ -221,13 +221,13 @@ INVARIANTS: Mapping[str, Invariant] = {
         """,
     ),
     "event-effect": Invariant(
-        "each event of a hold has its effect; of a pruned hold, only what is still to be delivered remains",
+        "each event of a hold has its effect; of a pruned hold, only what outlived it to be delivered",
         f"""
         SELECT v.hold_id, format('event %s follows from no effect', v.event_id)
         FROM events AS v LEFT JOIN effects AS e ON {_EVENT_ID} = v.event_id
         WHERE e.key IS NULL AND v.hold_id IS NOT NULL AND NOT (
             NOT EXISTS (SELECT FROM holds AS h WHERE h.id = v.hold_id)
-            AND EXISTS (SELECT FROM deliveries AS d WHERE d.event_id = v.event_id AND d.state IN ('pending', 'dead')))
+            AND EXISTS (SELECT FROM deliveries AS d WHERE d.event_id = v.event_id))
         """,
     ),
     "event-id": Invariant(

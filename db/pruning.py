@@ -40,18 +40,40 @@ _VERSION_PLACED_AT = text("SELECT hold_id, version FROM effects WHERE key = ANY(
 _DELETE_EFFECTS = text("DELETE FROM effects WHERE key = ANY(CAST(:keys AS text[]))")
 
 # An event that somebody still waits for, or may replay, stays with its deliveries and attempts when its hold goes.
-_DELETE_EVENTS = text("""
-WITH gone AS (
-    DELETE FROM events AS e WHERE e.event_id = ANY(CAST(:ids AS text[])) AND NOT EXISTS (
-        SELECT FROM deliveries AS d WHERE d.event_id = e.event_id AND d.state IN ('pending', 'dead'))
-    RETURNING e.event_id
-), delivery AS (
+_STAYS = "d.state = 'pending' OR (d.state = 'dead' AND d.trigger <> 'test')"
+
+_WITH_DELIVERIES = """
+delivery AS (
     DELETE FROM deliveries AS d USING gone WHERE d.event_id = gone.event_id
 ), attempt AS (
     DELETE FROM attempts AS a USING gone WHERE a.event_id = gone.event_id
 )
+"""
+
+_DELETE_EVENTS = text(f"""
+WITH gone AS (
+    DELETE FROM events AS e WHERE e.event_id = ANY(CAST(:ids AS text[]))
+      AND NOT EXISTS (SELECT FROM deliveries AS d WHERE d.event_id = e.event_id AND ({_STAYS}))
+    RETURNING e.event_id
+), {_WITH_DELIVERIES}
 SELECT count(*) FROM gone
-""")
+""")  # noqa: S608 - the parts are constants of this file
+
+# About endpoints, tests of one, and what was still waited for when its hold went. Nothing can begin to wait for an old
+# event: deliveries are written with it, and what is settled is never due again, but for the dead.
+_DELETE_OLD_EVENTS_OF_NO_HOLD = text(f"""
+WITH next AS MATERIALIZED (
+    SELECT event_id, hold_id, occurred_at FROM events WHERE event_id > :after ORDER BY event_id LIMIT :limit
+), gone AS (
+    DELETE FROM events AS e USING next AS n
+    WHERE e.event_id = n.event_id AND n.occurred_at < :before
+      AND (n.hold_id IS NULL OR NOT EXISTS (SELECT FROM holds AS h WHERE h.id = n.hold_id))
+      AND NOT EXISTS (
+          SELECT FROM deliveries AS d WHERE d.event_id = e.event_id AND ({_STAYS} OR d.settled_at >= :before))
+    RETURNING e.event_id
+), {_WITH_DELIVERIES}
+SELECT (SELECT count(*) FROM gone) AS gone, count(*) AS seen, max(event_id) AS last FROM next
+""")  # noqa: S608 - the parts are constants of this file
 
 _DELETE_OLD_RECEIPTS = text("""
 DELETE FROM receipts WHERE id = ANY(ARRAY(SELECT id FROM receipts WHERE at < :before ORDER BY at LIMIT :limit))
@@ -122,7 +144,8 @@ def steps(database: Database, before: datetime, *, batch: int = BATCH) -> Iterat
 
     One pass over the primary key, `batch` holds a transaction. A hold goes with its effects and events or not at all,
     so a pass that dies is made good by the next one. Two at once: rows are locked in id order, and what follows is
-    taken from the rows really deleted. A held hold stays, however old.
+    taken from the rows really deleted. A held hold stays, however old. Then one over the events, for those of no hold:
+    they go, with deliveries and attempts, once all of these were settled before the instant.
 
     A receipt's instant is the closing instant of each hold it expired, so once the holds of an age are gone nothing
     points at the receipts of that age. A sweep run stays while a hold, a receipt or a dead letter names it.
@@ -136,6 +159,7 @@ def steps(database: Database, before: datetime, *, batch: int = BATCH) -> Iterat
         with database.transaction() as tx:
             after, pruned = _prune_holds(tx, bounds | {"after": after}, needed)
         yield pruned
+    yield from _prune_events_of_no_hold(database, bounds)
     yield from _prune_receipts(database, bounds)
     yield from _prune_runs(database, bounds, needed)
 
@@ -185,6 +209,17 @@ def _history(row: Row[Any], begun: int) -> Iterator[Change]:
     for version in range(begun + 1, row.version + 1):
         yield last._replace(kind=Kind.EXTENDED, version=version)
     yield last
+
+
+def _prune_events_of_no_hold(database: Database, bounds: dict[str, Any]) -> Iterator[Pruned]:
+    """One pass over the events' keys."""
+    after: str | None = ""
+    while after is not None:
+        with database.transaction() as tx:
+            by_index(tx)
+            row = tx.execute(_DELETE_OLD_EVENTS_OF_NO_HOLD, bounds | {"after": after}).one()
+        yield Pruned(events=row.gone)
+        after = row.last if row.seen == bounds["limit"] else None
 
 
 def _prune_receipts(database: Database, bounds: dict[str, Any]) -> Iterator[Pruned]:
