@@ -31,7 +31,7 @@ _TYPES = (*EVENT_TYPES, TEST_TYPE)
 _EVENT_ID = re.compile(r"[A-Za-z0-9_:-]{1,200}", re.ASCII)
 
 Event = Annotated[str, typer.Argument(metavar="EVENT", help="The event's id.", show_default=False)]
-MaybeEvent = Annotated[str | None, typer.Argument(metavar="[EVENT]", help="Only this event's.", show_default=False)]
+MaybeEvent = Annotated[str | None, typer.Argument(metavar="EVENT", help="Only this event's.", show_default=False)]
 Endpoint = Annotated[str, typer.Argument(metavar="ENDPOINT", help="The endpoint's id.", show_default=False)]
 OfEndpoint = Annotated[str | None, typer.Option("--endpoint", help="Only to this endpoint.")]
 OfType = Annotated[str | None, typer.Option("--type", help="Only of events of this type.")]

@@ -5,6 +5,7 @@ import sys
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Annotated
 
 import typer
 from sqlalchemy.exc import DBAPIError
@@ -12,12 +13,12 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from cli import apply, dead_letters, deliveries, endpoints, holds, operate, stack
 from cli.output import say
+from cli.usage import misused, plainly, show_version
 from db import faults
 from domain.errors import BadInput, HoldfastError
 from settings import settings
 
 app = typer.Typer(
-    help="Reservation holds that expire exactly once.",
     no_args_is_help=False,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -28,6 +29,17 @@ for commands in (stack, holds, apply, operate):
 app.add_typer(endpoints.app, name="endpoints")
 app.add_typer(deliveries.app, name="deliveries")
 app.add_typer(dead_letters.app, name="dead-letters")
+plainly(app)
+
+
+@app.callback(help="Reservation holds that expire exactly once.")
+def holdfast(
+    version: Annotated[
+        bool, typer.Option("--version", callback=show_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """What all commands share."""
+
 
 _STATES = {
     "42P01": "the database has no schema yet; run `holdfast migrate`",
@@ -79,7 +91,7 @@ def _explained(problem: Exception) -> str:
     """An error in one line."""
     match problem:
         case typer.TyperException():
-            return _misused(problem)
+            return misused(problem)
         case HoldfastError():
             return str(problem)
         case DBAPIError():
@@ -90,14 +102,6 @@ def _explained(problem: Exception) -> str:
             return _unusable(problem)
         case _:
             return f"this is a defect of holdfast: {type(problem).__name__} at {_place_of(problem)}; please report it"
-
-
-def _misused(problem: typer.TyperException) -> str:
-    """What is wrong with the command line, and where to read how it is written."""
-    cause = " ".join(problem.format_message().split()).removesuffix(".")
-    context = getattr(problem, "ctx", None)
-    see = " See" if cause.endswith("?") else "; see"
-    return f"{cause}{see} `{context.command_path if context else 'holdfast'} --help`"
 
 
 def _unusable(problem: OSError) -> str:

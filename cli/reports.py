@@ -1,7 +1,7 @@
 """How an operator's reports look on a terminal: status, trace, reconcile. 80 columns are enough."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from rich.console import Console
 from rich.table import Table
@@ -18,6 +18,7 @@ from domain.tracing import Step, Trace
 
 _ENDPOINTS_SHOWN = 20
 """Lines of endpoints in a status on a terminal, at most; JSON has all."""
+_YOUNG = timedelta(minutes=1)
 
 
 def print_counts(console: Console, title: str, counts: Mapping[str, object]) -> None:
@@ -63,10 +64,7 @@ def print_status(console: Console, status: Status) -> None:
         }
         print_counts(console, "Held amounts", amounts)
     print_counts(console, "Outcomes in the last hour", status.outcomes.as_data() or {"none": 0})
-    ticks = {
-        sweep.name: f"ticked {max(0.0, sweep.age.total_seconds()):.1f} s ago, last run {sweep.last_run or '-'}"
-        for sweep in status.sweeps
-    }
+    ticks = {sweep.name: f"ticked {_ago(sweep.age)} ago, last run {sweep.last_run or '-'}" for sweep in status.sweeps}
     print_counts(console, "Sweeps", ticks or {"none": "has ever ticked"})
     if status.endpoints:
         _print_endpoints(console, status.endpoints)
@@ -74,6 +72,11 @@ def print_status(console: Console, status: Status) -> None:
         console.print(Text(f"red: {line}", style="bold red"), soft_wrap=True)
     if not status.red:
         console.print(Text("all is well", style="green"))
+
+
+def _ago(age: timedelta) -> str:
+    """Tenths of a second while it is young; a clock that was set back makes it no younger than now."""
+    return format_duration(age) if age >= _YOUNG else f"{max(0.0, age.total_seconds()):.1f} s"
 
 
 def _print_endpoints(console: Console, endpoints: Sequence[EndpointHealth]) -> None:

@@ -23,7 +23,7 @@ _DEADLINE_FORM = {"type": "string", "pattern": r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d
 _RESERVATION = {
     "reservation_id": _ID,
     "hold_version": {"type": "integer", "minimum": 1},
-    "resource": {"type": "string", "minLength": 1},
+    "resource": {"type": "string", "minLength": 1, "maxLength": 200},
     "expires_at": _DEADLINE_FORM,
 }
 _ENDPOINT = {"endpoint_id": _ID, "reason": {"type": "string"}}

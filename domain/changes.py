@@ -81,7 +81,10 @@ class Event(NamedTuple):
 
 
 def event_of(change: Change) -> Event:
-    """The event a change makes, in Standard Webhooks' shape: type, timestamp, data (ids and instants only)."""
+    """The event a change makes, in Standard Webhooks' shape: type, timestamp, data.
+
+    The data are ids and instants. The resource is the id that the caller has for what is held, passed on as given.
+    """
     kind = change.kind.value
     body = {
         "type": f"reservation.{kind}",

@@ -1,6 +1,7 @@
 """`--help` of every command: 80 columns, and each argument and option says what it is for."""
 
 from collections.abc import Iterator
+from importlib.metadata import version
 
 import pytest
 import typer
@@ -68,3 +69,14 @@ def test_every_command_has_json(name: str) -> None:
 
 def test_no_command_at_all_is_a_call_for_help(holdfast: Command) -> None:
     assert holdfast() == holdfast("--help")
+
+
+def test_the_version_is_told(holdfast: Command) -> None:
+    assert holdfast("--version") == (0, f"holdfast {version('holdfast')}\n", "")
+
+
+def test_usage_names_what_must_be_given_and_brackets_what_may_be_left_out(holdfast: Command) -> None:
+    usages = {name: holdfast(*name.split(), "--help").out.splitlines()[0].partition("holdfast ")[2] for name in NAMES}
+    assert [line for line in usages.values() if "{" in line or "[[" in line] == []
+    assert usages["deliveries show"] == "deliveries show [OPTIONS] EVENT ENDPOINT"
+    assert usages["deliveries replay"] == "deliveries replay [OPTIONS] [EVENT]"

@@ -17,9 +17,9 @@ ZONE = "use an IANA name like Europe/Berlin"
 ID = "is no hold id; use 1 to 64 of A-Z a-z 0-9 _ -"
 CENTS = "is no whole number of minor units (cents); write 12.50 EUR as 1250"
 RANGE = "amount: must lie between 1 and 1000000000000000 minor units (cents)"
-NUMBER = "Input should be a valid integer, unable to parse string as an integer"
-TOO_LARGE = "Input should be less than or equal to 9223372036854775807"
-TOO_SMALL = "Input should be greater than or equal to 1"
+NUMBER = "must be a valid integer"
+TOO_LARGE = "must be less than or equal to 9223372036854775807"
+TOO_SMALL = "must be greater than or equal to 1"
 
 
 def asking(*others: str) -> tuple[str, ...]:
@@ -28,27 +28,27 @@ def asking(*others: str) -> tuple[str, ...]:
 
 
 COMMAND_LINES: dict[str, tuple[tuple[str, ...], str]] = {
-    "an unknown command": (("plcae",), "No such command 'plcae'. Did you mean 'place'? See `holdfast --help`"),
-    "no command of a group": (("dead-letters",), "Missing command; see `holdfast dead-letters --help`"),
-    "an unknown option": ((*HOUR, "--zzz"), "No such option: --zzz; see `holdfast place --help`"),
+    "an unknown command": (("plcae",), "there is no command 'plcae'; did you mean 'place'? See `holdfast --help`"),
+    "no command of a group": (("dead-letters",), "a command is missing; see `holdfast dead-letters --help`"),
+    "an unknown option": ((*HOUR, "--zzz"), "--zzz: there is no such option; see `holdfast place --help`"),
     "a missing option": (
-        ("place", "x", "--customer", "acme"), "Missing option '--resource'; see `holdfast place --help`"),
-    "a missing value": ((*SEAT, "--for"), "Option '--for' requires an argument; see `holdfast --help`"),
-    "a missing argument": (("show",), "Missing argument 'ID'; see `holdfast show --help`"),
-    "one argument too many": (("show", "a", "b"), "Got unexpected extra argument(s) (b); see `holdfast show --help`"),
+        ("place", "x", "--customer", "acme"), "--resource: is missing; see `holdfast place --help`"),
+    "a missing value": ((*SEAT, "--for"), "--for: needs a value; see `holdfast --help`"),
+    "a missing argument": (("show",), "ID: is missing; see `holdfast show --help`"),
+    "one argument too many": (("show", "a", "b"), "too many arguments: b; see `holdfast show --help`"),
     "a version that is no number": (
         ("confirm", "x", "--version", "one"),
-        f"Invalid value for '--version': {NUMBER}; see `holdfast confirm --help`"),
+        f"--version: {NUMBER}; see `holdfast confirm --help`"),
     "version 0": (
         ("confirm", "x", "--version", "0"),
-        f"Invalid value for '--version': {TOO_SMALL}; see `holdfast confirm --help`"),
-    "limit 0": (("list", "--limit", "0"), f"Invalid value for '--limit': {TOO_SMALL}; see `holdfast list --help`"),
+        f"--version: {TOO_SMALL}; see `holdfast confirm --help`"),
+    "limit 0": (("list", "--limit", "0"), f"--limit: {TOO_SMALL}; see `holdfast list --help`"),
     "dead letter 0": (
         ("dead-letters", "show", "0"),
-        f"Invalid value for 'NUMBER': {TOO_SMALL}; see `holdfast dead-letters show --help`"),
+        f"NUMBER: {TOO_SMALL}; see `holdfast dead-letters show --help`"),
     "a dead letter's number beyond all": (
         ("dead-letters", "show", "9" * 30),
-        f"Invalid value for 'NUMBER': {TOO_LARGE}; see `holdfast dead-letters show --help`"),
+        f"NUMBER: {TOO_LARGE}; see `holdfast dead-letters show --help`"),
     "for 0s": ((*SEAT, "--for", "0s"), "--for: is zero; it must be longer than that"),
     "for less than nothing": ((*SEAT, "--for", "-5m"), f"--for: '-5m' {DURATION}"),
     "for a number": ((*SEAT, "--for", "30"), f"--for: '30' {DURATION}"),
@@ -109,14 +109,14 @@ COMMAND_LINES: dict[str, tuple[tuple[str, ...], str]] = {
         ("list", "--resource", "\0"), "--resource: holds U+0000, a character that is no text; remove it"),
     "a list of a resource with a lone surrogate": (
         ("list", "--resource", "\udcff"), "--resource: holds U+DCFF, a character that is no text; remove it"),
-    "a command with a lone surrogate": (("\udcff",), "No such command '\\udcff'; see `holdfast --help`"),
+    "a command with a lone surrogate": (("\udcff",), "there is no command '\\udcff'; see `holdfast --help`"),
     "a list of an empty customer": (("list", "--customer", ""), "--customer: is empty; give it a text"),
     "an unknown path of apply": (
         ("apply", "--path", "beat"), "--path: 'beat' is none; use one of sweep, infrai, scanner, rescue"),
     "an unknown path of sweep": (
         ("sweep", "--path", "rescue"), "--path: 'rescue' drives no cohort; use sweep, infrai or scanner"),
     "a file that is not there": (("import", "/no/such"), "FILE: '/no/such' cannot be read: No such file or directory"),
-    "prune without a time": (("prune",), "Missing option '--closed-after'; see `holdfast prune --help`"),
+    "prune without a time": (("prune",), "--closed-after: is missing; see `holdfast prune --help`"),
     "prune all": (("prune", "--closed-after", "0s"), "--closed-after: is zero; it must be longer than that"),
     "prune before the calendar": (
         ("prune", "--closed-after", "9999999w"), "--closed-after: reaches back more than 36600d; nothing is as old"),

@@ -91,6 +91,14 @@ def test_sweep_gives_back_what_no_broker_takes(script: Script, desk: Desk) -> No
     assert desk.count("holds", "claimed_until > now()") == 0
 
 
+def test_the_age_of_a_tick_is_told_as_people_read_it(holdfast: Command, desk: Desk) -> None:
+    for name, age in (("back", "-9 s"), ("idle", "3 days 2 h"), ("now", "1.23 s")):
+        desk.sql(f"INSERT INTO sweeps (name, began_at) VALUES ('{name}', now() - interval '{age}')")
+    told = [" ".join(line.split()) for line in holdfast("status").out.splitlines() if "ticked" in line]
+    assert told[:2] == ["back ticked 0.0 s ago, last run -", "idle ticked 3d2h ago, last run -"]
+    assert told[2].startswith("now ticked 1.")
+
+
 def test_status_is_red_with_exit_1_until_a_sweep_has_ticked(holdfast: Command) -> None:
     said = holdfast("status", "--json")
     assert (said.code, said.err) == (1, "")
