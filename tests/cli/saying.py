@@ -34,7 +34,6 @@ EVERY_COMMAND: list[tuple[str, ...]] = [
     ("endpoints", "show", "ep"),
     ("endpoints", "edit", "ep", "--rate", "5"),
     ("endpoints", "revoke", "ep", "key"),
-    ("endpoints", "reseal"),
     ("endpoints", "pause", "ep"),
     ("endpoints", "resume", "ep"),
     ("endpoints", "disable", "ep", "--reason", "rain"),
@@ -49,7 +48,7 @@ EVERY_COMMAND: list[tuple[str, ...]] = [
     ("dead-letters", "replay", "1", "--operator", "ada"),
     ("dead-letters", "discard", "1", "--operator", "ada"),
 ]
-"""Every command that needs the database, but for `apply`, which answers line by line, and those that make keys."""
+"""Every command that needs the database first: `apply` answers line by line, and what makes keys wants a vault key."""
 
 GROUPS = {"endpoints", "deliveries", "dead-letters"}
 """Words that are no command by themselves."""
