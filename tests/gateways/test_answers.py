@@ -212,7 +212,8 @@ def test_an_answer_before_the_body_was_read_counts(sender: Sender) -> None:
     [
         (["Retry-After: 120"], timedelta(seconds=120)),
         (["Retry-After: 0"], timedelta(0)),
-        (["Retry-After: 86400"], timedelta(hours=1)),
+        (["Retry-After: 86400"], timedelta(days=1)),
+        (["Retry-After: 604800"], timedelta(days=1)),
         (["Retry-After: -5"], None),
         (["Retry-After: soon"], None),
         (
