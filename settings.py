@@ -82,6 +82,8 @@ class Settings(BaseSettings):
     """How long a taken delivery is left alone before another worker may take it; over the deadline."""
     webhook_budget: Duration = timedelta(seconds=1)
     """A worker begins no further request for the same endpoint after this long, so that others get their turn."""
+    webhook_threads: Count = 48
+    """Requests that all webhook workers together can have under way. Endpoints that are slow, or new, get a share."""
     webhook_breaker_failures: Count = 5
     """Failures in a row after which an endpoint's breaker opens."""
     webhook_breaker_pause: Duration = timedelta(seconds=5)

@@ -49,7 +49,7 @@ def settle_delivered_and_take(
     is settled, and what may be next needs `take`. The guards are those two's own, so what they say of twice, at once
     and dies holds here.
     """
-    values = asked_for(slot, policy, worker) | {
+    values = asked_for(slot, policy, worker, took) | {
         "event": taken.event_id, "number": taken.number, "lease_token": taken.token, "duration": took,
         "peer": answer.peer, "status": answer.status, "detail": answer.body_cut,
     }  # fmt: skip

@@ -181,6 +181,10 @@ class DeliveryPolicy:
     health: HealthPolicy = field(default_factory=HealthPolicy)
     pace_slack: timedelta = timedelta(milliseconds=250)
     """How much of an unused rate is kept: a tick's worth, so that ticks can reach the rate."""
+    threads: int = 48
+    """Requests that all workers together can have under way."""
+    slow_after: timedelta = timedelta(seconds=1)
+    """An endpoint whose last request took this long, or that has one under way for so long, is slow."""
 
 
 _encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode

@@ -92,12 +92,12 @@ class _Turn:
         try:
             with self._session.transaction() as tx:
                 settled = deliveries.settle(tx, taken, result, verdict, policy, took=took)
-                next_one = self.go_on(tx)
+                next_one = self.go_on(tx, took)
         except DBAPIError as error:
             log.warning("delivery.unrecorded", event_id=taken.event_id, error=faults.cause(error))
             with self._drain.db.transaction() as tx:
                 settled = deliveries.settle(tx, taken, result, verdict, policy, took=took, record=False)
-                slots.leave(tx, self._slot, policy)
+                slots.leave(tx, self._slot, policy, took=took)
             next_one = Drained(self._sent)
         _tell(taken, verdict, settled)
         return next_one
@@ -112,17 +112,18 @@ class _Turn:
         if not isinstance(found, Nothing):
             return found
         with self._session.transaction() as tx:
-            return self.go_on(tx)
+            return self.go_on(tx, took)
 
-    def go_on(self, tx: Tx) -> Taken | Drained:
-        """Take the next delivery, or leave the slot."""
+    def go_on(self, tx: Tx, took: timedelta | None = None) -> Taken | Drained:
+        """Take the next delivery, or leave the slot. A slow endpoint asks the sweep for another: it may be too slow."""
         policy = self._drain.policy
         if self._drain.clock() >= self._until:
-            slots.leave(tx, self._slot, policy, again=True)
-            return Drained(self._sent, again=True)
-        found = deliveries.take(tx, self._slot, policy, worker=self._drain.worker)
+            again = took is not None and took < policy.slow_after
+            slots.leave(tx, self._slot, policy, again=again, took=took)
+            return Drained(self._sent, again=again)
+        found = deliveries.take(tx, self._slot, policy, worker=self._drain.worker, took=took)
         if isinstance(found, Nothing):
-            slots.leave(tx, self._slot, policy)
+            slots.leave(tx, self._slot, policy, took=took)
             return Drained(self._sent)
         return found
 

@@ -29,6 +29,7 @@ def policy() -> DeliveryPolicy:
     return DeliveryPolicy(
         lease=chosen.webhook_lease,
         pace_slack=chosen.webhook_tick,
+        threads=chosen.webhook_threads,
         health=HealthPolicy(
             breaker_after=chosen.webhook_breaker_failures,
             breaker_pause=chosen.webhook_breaker_pause,

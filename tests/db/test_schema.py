@@ -50,6 +50,10 @@ FILLED["0002"] = (
     VALUES ('reservation-placed:held:1', 'ep', 1, 'auto', '2026-01-01Z', '{abc}', 'w');
     """
 )
+FILLED["0005"] = (
+    FILLED["0002"] + "UPDATE endpoint_slots SET took = '20 ms', took_at = '2026-01-01Z'; "
+    "UPDATE endpoints SET our_failures = 1;"
+)
 """Revision → what fills its tables. A new migration brings its own entry, and is tried on the one before."""
 
 
