@@ -23,14 +23,15 @@ def _for_driver(statement: str) -> str:
     return re.sub(r"CAST\((%\([a-z_]+\)s) AS ([a-z]+)\)", r"\1::\2", placed)
 
 
-# The event itself is excepted: a statement must not change a row twice.
+# The event itself is excepted: a statement must not change a row twice. That what has a token is pending goes without
+# saying, as in `settle`.
 _SETTLE_DELIVERED_IF_TOKEN_IS_NEWEST_AND_ENDPOINT_WELL_AND_TAKE_NEXT = _for_driver(f"""
 WITH settled AS (
     UPDATE deliveries AS d
     SET state = 'delivered', settled_at = clock_timestamp(), lease_token = NULL, lease_until = NULL
     FROM endpoints AS p
     WHERE d.event_id = :event AND d.endpoint_id = :endpoint AND d.lease_token = :lease_token
-      AND d.state = 'pending' AND p.id = d.endpoint_id AND NOT ({UNWELL})
+      AND p.id = d.endpoint_id AND NOT ({UNWELL})
     RETURNING d.event_id
 ), answered AS (
     UPDATE attempts SET duration = :duration, peer = :peer, status = :status, detail = :detail
