@@ -145,9 +145,14 @@ class Endpoint:
     @property
     def breaker(self) -> str:
         """`closed`, `open` or `half-open`."""
-        if self.breaker_until is None:
-            return "closed"
-        return "open" if self.breaker_until > self.read_at else "half-open"
+        return breaker(self.breaker_until, self.read_at)
+
+
+def breaker(until: datetime | None, now: datetime) -> str:
+    """How a breaker that was set to this instant stands: `closed`, `open` or `half-open`."""
+    if until is None:
+        return "closed"
+    return "open" if until > now else "half-open"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -132,7 +132,7 @@ def test_a_worker_killed_between_the_2xx_and_its_settling_sends_the_same_again(h
 
 
 def settling(running: System) -> list[Any]:
-    """Sessions that wait to settle; one whose worker is dead goes on until it may wait for the lock no longer."""
+    """Sessions that wait to settle; one whose worker is dead goes on until the server looks for its client."""
     query = "SELECT pid FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%settled AS%'"
     return list(running.desk.sql(query))
 
