@@ -1,6 +1,7 @@
 """The webhook lane: a sweep that hands out free slots, a drain for each, and what is tidied now and then.
 
-The lane runs on threads, so Celery's time limits do not reach it: a task's bound is the request's deadline.
+The lane runs on threads, so Celery's time limits do not reach it: a task's bound is the request's
+deadline, and while the database is away the lease.
 """
 
 from datetime import timedelta
