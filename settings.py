@@ -129,6 +129,8 @@ class Settings(BaseSettings):
     """Requests under way at once to an endpoint that is added without `--concurrency`."""
     webhook_key_grace: Annotated[Length, _at_most(LONGEST_GRACE)] = timedelta(hours=24)
     """How long an endpoint's present keys still sign after `rotate` without `--grace`."""
+    webhook_threads: Count = 48
+    """Requests that all webhook workers together can have under way. Endpoints that are slow, or new, get a share."""
     webhook_breaker_failures: Count = 5
     """Failures in a row after which an endpoint's breaker opens."""
     webhook_breaker_pause: Duration = timedelta(seconds=5)

@@ -1,6 +1,5 @@
 """Commands about deliveries: list, show, replay."""
 
-import re
 from dataclasses import asdict
 from datetime import datetime, timedelta
 from typing import Annotated, Any
@@ -18,7 +17,7 @@ from db.engine import Tx
 from db.replays import Attempt, Delivery, Replay, Selection
 from domain.endpoints import EVENT_TYPES, TEST_TYPE, endpoint_id
 from domain.errors import BadInput
-from domain.identity import EventId
+from domain.identity import EventId, parse_event_id
 from domain.instants import parse_instant, rfc3339
 from domain.text import clean_label
 
@@ -28,7 +27,6 @@ MOST = 100_000
 """Deliveries replayed by one command, at most: it is one transaction."""
 _STATES = ("pending", "delivered", "dead", "cancelled")
 _TYPES = (*EVENT_TYPES, TEST_TYPE)
-_EVENT_ID = re.compile(r"[A-Za-z0-9_:-]{1,200}", re.ASCII)
 
 Event = Annotated[str, typer.Argument(metavar="EVENT", help="The event's id.", show_default=False)]
 MaybeEvent = Annotated[str | None, typer.Argument(metavar="EVENT", help="Only this event's.", show_default=False)]
@@ -72,7 +70,7 @@ def list_deliveries(
 @app.command()
 def show(event: Event, endpoint: Endpoint, as_json: Json = False) -> int:
     """Show one delivery with every request made for it."""
-    chosen = Selection(event=_event_id(event), endpoint=endpoint_id(endpoint))
+    chosen = Selection(event=parse_event_id(event), endpoint=endpoint_id(endpoint))
     with refusals(as_json=as_json), database() as db, db.transaction() as tx:
         delivery = _only(tx, chosen)
         attempts = replays.attempts_of(tx, EventId(delivery.event_id), endpoint_id(endpoint))
@@ -155,19 +153,13 @@ def _selection(
     *, since: str | None, until: str | None, state: str | None = None,
 ) -> Selection:  # fmt: skip
     return Selection(
-        event=None if event is None else _event_id(event),
+        event=None if event is None else parse_event_id(event),
         endpoint=None if endpoint is None else endpoint_id(endpoint),
         type=_one_of(type_, "--type", _TYPES),
         state=_one_of(state, "--state", _STATES),
         since=None if since is None else parse_instant(since, "--since"),
         until=None if until is None else parse_instant(until, "--until"),
     )
-
-
-def _event_id(raw: str) -> EventId:
-    if _EVENT_ID.fullmatch(raw) is None:
-        raise BadInput("event", f"{raw[:70]!r} is no event id; use 1 to 200 of A-Z a-z 0-9 _ : -")
-    return EventId(raw)
 
 
 def _one_of(raw: str | None, option: str, known: tuple[str, ...]) -> str | None:

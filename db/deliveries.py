@@ -12,7 +12,7 @@ from db import dead_letters, health
 from db.endpoint_keys import LIVE, SealedKey
 from db.endpoints import overrides_of
 from db.engine import Tx, by_index
-from db.slots import DUE, LETS_THROUGH, USABLE, Slot
+from db.slots import DUE, LETS_THROUGH, NOTE_TIME, USABLE, Slot
 from domain.endpoints import ENDPOINT_TYPES, DeliveryPolicy, EndpointId, HealthPolicy
 from domain.identity import EventId
 from domain.webhooks import (
@@ -34,7 +34,7 @@ _MOST_SPENT = 100
 
 TAKE_NEXT = f"""
 held AS MATERIALIZED (
-    UPDATE endpoint_slots AS s SET lease_until = clock_timestamp() + CAST(:lease AS interval)
+    UPDATE endpoint_slots AS s SET lease_until = clock_timestamp() + CAST(:lease AS interval), {NOTE_TIME}
     FROM endpoints AS p
     WHERE s.endpoint_id = :endpoint AND s.slot = :slot AND s.token = :token
       AND p.id = s.endpoint_id AND {LETS_THROUGH} AND s.slot < {USABLE} AND {{if_so}}
@@ -95,17 +95,22 @@ WITH {TAKE_NEXT.format(if_so="true", except_for="''")}
 SELECT {NEXT} FROM judged AS j CROSS JOIN keys AS k LEFT JOIN taken AS t ON true
 """)  # noqa: S608 - the parts are constants of this project
 
+# Only what is pending has a token, which a constraint sees to. To say so again would offer the due index to the
+# planner: while it knows little about the table, it would look for the row through all that its endpoint has waiting.
 _SETTLE = """
 UPDATE deliveries AS d
 SET state = :state, spared = d.spared + :spared,
     next_attempt_at = coalesce(clock_timestamp() + CAST(:wait AS interval), d.next_attempt_at),
     settled_at = CASE WHEN :state = 'pending' THEN NULL ELSE clock_timestamp() END,
     lease_token = NULL, lease_until = NULL
-WHERE d.event_id = :event AND d.endpoint_id = :endpoint AND d.lease_token = :token AND d.state = 'pending'
+WHERE d.event_id = :event AND d.endpoint_id = :endpoint AND d.lease_token = :token
 RETURNING d.event_id
 """
 
-UNWELL = "p.failures > 0 OR p.failing_since IS NOT NULL OR p.breaker_until IS NOT NULL OR p.told IS NOT NULL"
+UNWELL = """
+p.failures > 0 OR p.our_failures > 0 OR p.failing_since IS NOT NULL OR p.breaker_until IS NOT NULL
+OR p.told IS NOT NULL
+"""
 """SQL: endpoint `p` has a health that a success changes."""
 
 _SETTLE_IF_TOKEN_IS_NEWEST = text(f"""
@@ -123,7 +128,7 @@ SELECT {UNWELL} AS unwell FROM settled CROSS JOIN endpoints AS p WHERE p.id = :e
 
 _END = text("""
 UPDATE deliveries SET state = 'dead', settled_at = clock_timestamp(), lease_token = NULL, lease_until = NULL
-WHERE event_id = :event AND endpoint_id = :endpoint AND state = 'pending'
+WHERE event_id = :event AND endpoint_id = :endpoint AND settled_at IS NULL
 """)
 
 
@@ -168,20 +173,20 @@ class Settled(StrEnum):
     """The token is not the newest: somebody else has the delivery, or it was ended."""
 
 
-def take(tx: Tx, slot: Slot, policy: DeliveryPolicy, *, worker: str) -> Taken | Nothing:
+def take(tx: Tx, slot: Slot, policy: DeliveryPolicy, *, worker: str, took: timedelta | None = None) -> Taken | Nothing:
     """Take the endpoint's next due delivery, directly before its request. Commit, then send.
 
     One change: the slot is still ours and its lease renewed, the endpoint still enabled and its breaker closed (or
     this the probe), the rate not used up, the row due and nobody's; then the attempt is counted, inserted, and has its
     token. So both caps and the rate hold even if no answer is ever recorded. What is found past its bounds becomes a
-    dead letter on the way.
+    dead letter on the way. `took` is how long this slot's request before took, if there was one.
 
     Ten at once: each skips what the others have locked, and after their commit the lease hides it. Dies after commit:
     one lease later somebody else takes it, with the next number. An endpoint that is paused while this runs may get
     this one request.
     """
     by_index(tx)
-    asked = asked_for(slot, policy, worker)
+    asked = asked_for(slot, policy, worker, took)
     for _ in range(_MOST_SPENT):
         row = tx.execute(_TAKE_NEXT_IF_SLOT_IS_OURS_AND_PACE_ALLOWS, asked).one_or_none()
         if row is None:
@@ -192,11 +197,12 @@ def take(tx: Tx, slot: Slot, policy: DeliveryPolicy, *, worker: str) -> Taken | 
     return Nothing.DUE
 
 
-def asked_for(slot: Slot, policy: DeliveryPolicy, worker: str) -> dict[str, Any]:
+def asked_for(slot: Slot, policy: DeliveryPolicy, worker: str, took: timedelta | None) -> dict[str, Any]:
     """What TAKE_NEXT asks for."""
     return {
         "endpoint": slot.endpoint, "slot": slot.number, "token": slot.token, "worker": worker, "lease": policy.lease,
         "attempts": policy.retry.attempts, "max_age": policy.retry.max_age, "slack": policy.pace_slack,
+        "took": took,
     }  # fmt: skip
 
 
@@ -284,7 +290,9 @@ def _note_health(tx: Tx, taken: Taken, result: Result, verdict: Verdict, policy:
             health.gone(tx, taken.endpoint_id, quietly=quietly)
         case Retry(charged=True) | Final(charged=True):
             health.failed(tx, taken.endpoint_id, policy, why, quietly=quietly)
-        case Retry() | Final() | NotCharged():
+        case NotCharged():
+            health.failed_by_us(tx, taken.endpoint_id, policy)
+        case Retry() | Final():
             pass
         case _:
             assert_never(verdict)

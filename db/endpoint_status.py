@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import Row, text
 
 from db.engine import Tx
-from domain.endpoints import EndpointId
+from domain.endpoints import EndpointId, breaker
 from domain.instants import rfc3339
 
 LAST_HOUR = timedelta(hours=1)
@@ -96,13 +96,12 @@ def _rows(tx: Tx, now: datetime, only: EndpointId | None) -> Sequence[Row[Any]]:
 def _health(row: Row[Any], now: datetime) -> EndpointHealth:
     p50, p95 = row.percentiles or (None, None)
     due = row.oldest is not None and row.oldest <= now
-    open_or_probing = "open" if row.breaker_until is not None and row.breaker_until > now else "half-open"
     return EndpointHealth(
         id=row.id,
         label=row.label,
         state=row.state,
         reason=row.reason,
-        breaker="closed" if row.breaker_until is None else open_or_probing,
+        breaker=breaker(row.breaker_until, now),
         failures=row.failures,
         failing_since=row.failing_since,
         backlog=row.backlog,

@@ -33,7 +33,9 @@ SET state = :state, reason = :reason,
 WHERE id = :id
 """)
 
-_FORGET_FAILURES = text("UPDATE endpoints SET failing_since = NULL, failures = 0, breaker_until = NULL WHERE id = :id")
+_FORGET_FAILURES = text(
+    "UPDATE endpoints SET failing_since = NULL, failures = 0, our_failures = 0, breaker_until = NULL WHERE id = :id"
+)
 
 # Rows a worker is just settling are left for the next time: it holds them while it waits for the endpoint's row.
 _CANCEL_OF_DELETED = text("""

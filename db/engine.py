@@ -56,6 +56,14 @@ def _as_before(connection: Connection) -> None:
 _LONGEST_SILENCE = "30s"
 """A client that stops in mid-transaction (a paused machine, a lost network) loses its locks after this long."""
 
+_LOOKS_FOR_ITS_CLIENT = "2s"
+"""How often the server looks, while a statement runs or waits for a lock, whether its client is still there. Otherwise
+a killed worker's session waits for as long as it may, gets the lock, and does what nobody asks for any more. A host
+that lost its power says nothing: there the server's own keepalives (here too) end it."""
+
+_GIVES_UP_SILENT_CLIENTS = "-c tcp_keepalives_idle=10 -c tcp_keepalives_interval=5 -c tcp_keepalives_count=3"
+"""The server's side of `keepalives_idle` and its kin below: a session whose host is gone ends after 25 s, not 2 h."""
+
 
 class Database:
     """One process's connections to one database.
@@ -69,7 +77,8 @@ class Database:
         address = make_url(url)
         options = (
             f"-c timezone=UTC -c lock_timeout=10s -c statement_timeout={limit} "
-            f"-c idle_in_transaction_session_timeout={_LONGEST_SILENCE}"
+            f"-c idle_in_transaction_session_timeout={_LONGEST_SILENCE} "
+            f"-c client_connection_check_interval={_LOOKS_FOR_ITS_CLIENT} {_GIVES_UP_SILENT_CLIENTS}"
         )
         self.engine: Engine = create_engine(
             address,

@@ -8,23 +8,30 @@ from db.engine import Tx
 from domain.durations import format_duration
 from domain.endpoints import EndpointId, HealthPolicy, State, Told
 
-# A failure that comes in while the breaker is open belongs to a request from before: it says nothing new.
-_COUNT_FAILURE_UNLESS_OPEN = text("""
-UPDATE endpoints
-SET failures = failures + 1, failing_since = coalesce(failing_since, clock_timestamp()),
-    breaker_until = CASE WHEN failures + 1 >= :breaker_after
-        THEN clock_timestamp() + least(
-            CAST(:pause AS interval) * power(2, least(failures + 1 - :breaker_after, 20)), CAST(:longest AS interval))
-        ELSE breaker_until END
+_OPENS_AFTER_ENOUGH = """
+breaker_until = CASE WHEN failures + our_failures + 1 >= :breaker_after
+    THEN clock_timestamp() + least(CAST(:pause AS interval)
+        * power(2, least(failures + our_failures + 1 - :breaker_after, 20)), CAST(:longest AS interval))
+    ELSE breaker_until END
 WHERE id = :id AND state <> 'deleted' AND (breaker_until IS NULL OR breaker_until <= clock_timestamp())
+"""
+"""SQL: a failure that comes in while the breaker is open belongs to a request from before: it says nothing new."""
+
+_COUNT_FAILURE_UNLESS_OPEN = text(f"""
+UPDATE endpoints
+SET failures = failures + 1, failing_since = coalesce(failing_since, clock_timestamp()), {_OPENS_AFTER_ENOUGH}
 RETURNING told, state, failures, clock_timestamp() - failing_since AS failing,
           clock_timestamp() - failing_since >= CAST(:warn_after AS interval) AS warn,
           clock_timestamp() - failing_since >= CAST(:disable_after AS interval) AS disable
-""")
+""")  # noqa: S608 - the parts are constants of this file
+
+_COUNT_OURS_UNLESS_OPEN = text(f"""
+UPDATE endpoints SET our_failures = our_failures + 1, {_OPENS_AFTER_ENOUGH}
+""")  # noqa: S608 - the parts are constants of this file
 
 _SEEN_WELL = text("""
 UPDATE endpoints AS p
-SET failing_since = NULL, failures = 0, breaker_until = NULL
+SET failing_since = NULL, failures = 0, our_failures = 0, breaker_until = NULL
 FROM (SELECT id, told FROM endpoints WHERE id = :id FOR UPDATE) AS before
 WHERE p.id = before.id
 RETURNING before.told
@@ -38,10 +45,7 @@ def failed(tx: Tx, endpoint: EndpointId, policy: HealthPolicy, why: str, *, quie
     once; for `disable_after`, and warned before, disables it. `quietly` (an attempt of an `endpoint.*` event) tells
     nobody and disables nothing: facts about endpoints raise no further ones.
     """
-    asked = {
-        "id": endpoint, "breaker_after": policy.breaker_after, "pause": policy.breaker_pause,
-        "longest": policy.breaker_longest, "warn_after": policy.warn_after, "disable_after": policy.disable_after,
-    }  # fmt: skip
+    asked = _breaker(endpoint, policy) | {"warn_after": policy.warn_after, "disable_after": policy.disable_after}
     row = tx.execute(_COUNT_FAILURE_UNLESS_OPEN, asked).one_or_none()
     if row is None or quietly or row.state == "disabled":
         return
@@ -51,6 +55,22 @@ def failed(tx: Tx, endpoint: EndpointId, policy: HealthPolicy, why: str, *, quie
             endpoints.disable(tx, endpoint, reason)
     elif row.warn:
         tell(tx, endpoint, Told.FAILING, reason)
+
+
+def failed_by_us(tx: Tx, endpoint: EndpointId, policy: HealthPolicy) -> None:
+    """Count a completed attempt that failed and is charged to nobody.
+
+    Whoever is at fault, the next one would most likely fail too, and may hold a thread until its deadline (a name
+    server that is silent): so these open the breaker as others do. They never warn, nor disable.
+    """
+    tx.execute(_COUNT_OURS_UNLESS_OPEN, _breaker(endpoint, policy))
+
+
+def _breaker(endpoint: EndpointId, policy: HealthPolicy) -> dict[str, object]:
+    return {
+        "id": endpoint, "breaker_after": policy.breaker_after, "pause": policy.breaker_pause,
+        "longest": policy.breaker_longest,
+    }  # fmt: skip
 
 
 def succeeded(tx: Tx, endpoint: EndpointId, *, quietly: bool) -> None:

@@ -243,6 +243,7 @@ class EndpointColumns(TypedColumns):
     paced_until: Named[datetime | None] = _instant()
     failing_since: Named[datetime | None] = _instant()
     failures: Named[int] = Column(Integer, server_default=text("0"))
+    our_failures: Named[int] = Column(Integer, server_default=text("0"))
     breaker_until: Named[datetime | None] = _instant()
     told: Named[str | None] = Column(Text)
     stood_still: Named[timedelta] = Column(Interval, server_default=text("'0'::interval"))
@@ -288,13 +289,18 @@ endpoint_keys = Table(
 
 
 class EndpointSlotColumns(TypedColumns):
-    """Room for one request under way. Who has its newest token may send until `lease_until`."""
+    """Room for one request under way. Who has its newest token may send until `lease_until`.
+
+    `took` is how long the last request through it took, known since `took_at`.
+    """
 
     endpoint_id: Named[str] = _id(primary_key=True)
     slot: Named[int] = Column(SmallInteger, primary_key=True, autoincrement=False)
     token: Named[UUID | None] = Column(Uuid)
     lease_until: Named[datetime | None] = _instant()
     dispatched_until: Named[datetime | None] = _instant()
+    took: Named[timedelta | None] = Column(Interval)
+    took_at: Named[datetime | None] = _instant()
 
 
 endpoint_slots = Table("endpoint_slots", metadata, EndpointSlotColumns)

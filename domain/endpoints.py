@@ -149,9 +149,14 @@ class Endpoint:
     @property
     def breaker(self) -> str:
         """`closed`, `open` or `half-open`."""
-        if self.breaker_until is None:
-            return "closed"
-        return "open" if self.breaker_until > self.read_at else "half-open"
+        return breaker(self.breaker_until, self.read_at)
+
+
+def breaker(until: datetime | None, now: datetime) -> str:
+    """How a breaker that was set to this instant stands: `closed`, `open` or `half-open`."""
+    if until is None:
+        return "closed"
+    return "open" if until > now else "half-open"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,6 +190,10 @@ class DeliveryPolicy:
     health: HealthPolicy = field(default_factory=HealthPolicy)
     pace_slack: timedelta = timedelta(milliseconds=250)
     """How much of an unused rate is kept: a tick's worth, so that ticks can reach the rate."""
+    threads: int = 48
+    """Requests that all workers together can have under way."""
+    slow_after: timedelta = timedelta(seconds=1)
+    """An endpoint whose last request took this long, or that has one under way for so long, is slow."""
 
 
 _encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode

@@ -15,6 +15,7 @@ EventId = NewType("EventId", str)
 
 COHORTS = 100
 _HOLD_ID = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
+_EVENT_ID = re.compile(r"[A-Za-z0-9_:-]{1,200}", re.ASCII)
 
 
 def hold_id(raw: str, field: str = "id") -> HoldId:
@@ -66,3 +67,14 @@ def expiry_key(hold: HoldId, version: int, expires_at: datetime) -> EffectKey:
 def event_id(kind: str, hold: HoldId, version: int) -> EventId:
     """The one identity of a fact for others; no dot in it, as Standard Webhooks asks."""
     return EventId(f"reservation-{kind}:{hold}:{version}")
+
+
+def parse_event_id(raw: str, field: str = "event") -> EventId:
+    """The text as an event's id, of whatever kind the event is.
+
+    Raises:
+        BadInput: it is not 1 to 200 of A-Z a-z 0-9 _ : -.
+    """
+    if _EVENT_ID.fullmatch(raw) is None:
+        raise BadInput(field, f"{raw[:70]!r} is no event id; use 1 to 200 of A-Z a-z 0-9 _ : -")
+    return EventId(raw)

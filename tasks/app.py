@@ -52,7 +52,7 @@ def task(
     )
 
 
-CONNECTIONS = 32
+CONNECTIONS = 64
 """Connections of one process, at most, made as needed: a webhook thread has one, and for a fault another."""
 
 

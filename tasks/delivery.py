@@ -1,14 +1,17 @@
 """Drain one endpoint's due deliveries through one slot: take, send, settle and take the next, for a moment."""
 
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
+from itertools import chain, repeat
 from random import Random
 from typing import Protocol
 
 import structlog
 from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from db import deliveries, faults, onward, slots
 from db.deliveries import Nothing, Settled, Taken
@@ -20,6 +23,10 @@ from domain.webhooks import Answered, Delivered, Result, Verdict, judge
 log = structlog.get_logger(__name__)
 
 _random = Random()  # noqa: S311 - spreads retries, guards nothing
+
+_FAULTS = (DBAPIError, PoolTimeout)
+_PAUSES = (0.1, 0.2, 0.4, 0.8, 1.6)
+"""Seconds between two tries of settling while the database is away; the last one repeats."""
 
 
 class Send(Protocol):
@@ -47,6 +54,7 @@ class Drain:
     worker: str
     budget: timedelta = timedelta(seconds=1)
     clock: Callable[[], float] = time.monotonic
+    wait: Callable[[float], object] = threading.Event().wait
 
     def __call__(self, endpoint: EndpointId) -> Drained:
         """Take a slot and send what is due, one after the other, until nothing is or the time is over.
@@ -81,57 +89,102 @@ class _Turn:
         self._sent = 0
 
     def settle_and_go_on(self, taken: Taken, result: Result, took: timedelta) -> Taken | Drained:
-        """One commit a delivery. If that fails, what came of this one is settled alone, without its record."""
+        """One commit a delivery. If that fails, what came of this one is settled alone, again and again."""
         self._sent += 1
-        policy = self._drain.policy
-        verdict = judge(result, taken.made(took), taken.policy, random=_random)
-        if isinstance(verdict, Delivered) and isinstance(result, Answered) and self._drain.clock() < self._until:
-            next_one = self._delivered(taken, result, took)
-            if next_one is not None:
-                return next_one
+        until = self._drain.clock() + (self._drain.policy.lease - took).total_seconds()
+        came = _Came(taken, result, judge(result, taken.made(took), taken.policy, random=_random), took)
         try:
-            with self._session.transaction() as tx:
-                settled = deliveries.settle(tx, taken, result, verdict, policy, took=took)
-                next_one = self.go_on(tx)
-        except DBAPIError as error:
-            log.warning("delivery.unrecorded", event_id=taken.event_id, error=faults.cause(error))
-            with self._drain.db.transaction() as tx:
-                settled = deliveries.settle(tx, taken, result, verdict, policy, took=took, record=False)
-                slots.leave(tx, self._slot, policy)
-            next_one = Drained(self._sent)
-        _tell(taken, verdict, settled)
+            return self._at_once(came)
+        except _FAULTS as error:
+            log.warning("delivery.unrecorded", event_id=taken.event_id, error=_said(error))
+        _tell(came, self._alone(came, until))
+        return Drained(self._sent)
+
+    def _at_once(self, came: "_Came") -> Taken | Drained:
+        delivered = isinstance(came.verdict, Delivered) and isinstance(came.result, Answered)
+        if delivered and self._drain.clock() < self._until and (next_one := self._delivered(came)) is not None:
+            return next_one
+        with self._session.transaction() as tx:
+            settled = self._settle(tx, came)
+            next_one = self.go_on(tx, came.took)
+        _tell(came, settled)
         return next_one
 
-    def _delivered(self, taken: Taken, answer: Answered, took: timedelta) -> Taken | Drained | None:
+    def _delivered(self, came: "_Came") -> Taken | Drained | None:
         """The common case in one round trip; None where it is not that case."""
         drain = self._drain
+        assert isinstance(came.result, Answered)
         with self._session.transaction() as tx:
             found = onward.settle_delivered_and_take(
-                tx, taken, answer, self._slot, drain.policy, took=took, worker=drain.worker
+                tx, came.taken, came.result, self._slot, drain.policy, took=came.took, worker=drain.worker
             )
         if not isinstance(found, Nothing):
             return found
         with self._session.transaction() as tx:
-            return self.go_on(tx)
+            return self.go_on(tx, came.took)
 
-    def go_on(self, tx: Tx) -> Taken | Drained:
-        """Take the next delivery, or leave the slot."""
+    def _alone(self, came: "_Came", until: float) -> Settled:
+        """Settle over a connection of its own, until the lease ends: a database that restarts costs no second POST.
+
+        Where the server answers and refuses, the outcome is tried without its record. Twice, or after a commit of
+        which nobody heard: the token is used up, and it is lost. A clock that is wrong: the token still guards.
+
+        Raises:
+            DBAPIError: the database stayed away; the lease runs out, and it is sent again.
+        """
+        record = True
+        for pause in chain(_PAUSES, repeat(_PAUSES[-1])):
+            try:
+                with self._drain.db.transaction() as tx:
+                    settled = self._settle(tx, came, record=record)
+                    slots.leave(tx, self._slot, self._drain.policy, took=came.took)
+                    return settled
+            except _FAULTS as error:
+                if not faults.is_away(error) and record:
+                    record = False
+                    continue
+                if self._drain.clock() + pause >= until:
+                    raise
+            self._drain.wait(pause)
+        raise AssertionError("the pauses have no end")
+
+    def _settle(self, tx: Tx, came: "_Came", *, record: bool = True) -> Settled:
+        policy = self._drain.policy
+        return deliveries.settle(tx, came.taken, came.result, came.verdict, policy, took=came.took, record=record)
+
+    def go_on(self, tx: Tx, took: timedelta | None = None) -> Taken | Drained:
+        """Take the next delivery, or leave the slot. A slow endpoint asks the sweep for another: it may be too slow."""
         policy = self._drain.policy
         if self._drain.clock() >= self._until:
-            slots.leave(tx, self._slot, policy, again=True)
-            return Drained(self._sent, again=True)
-        found = deliveries.take(tx, self._slot, policy, worker=self._drain.worker)
+            again = took is not None and took < policy.slow_after
+            slots.leave(tx, self._slot, policy, again=again, took=took)
+            return Drained(self._sent, again=again)
+        found = deliveries.take(tx, self._slot, policy, worker=self._drain.worker, took=took)
         if isinstance(found, Nothing):
-            slots.leave(tx, self._slot, policy)
+            slots.leave(tx, self._slot, policy, took=took)
             return Drained(self._sent)
         return found
 
 
-def _tell(taken: Taken, verdict: Verdict, settled: Settled) -> None:
+@dataclass(frozen=True, slots=True)
+class _Came:
+    """What came of one request."""
+
+    taken: Taken
+    result: Result
+    verdict: Verdict
+    took: timedelta
+
+
+def _said(error: DBAPIError | PoolTimeout) -> str:
+    return faults.cause(error) if isinstance(error, DBAPIError) else "no connection became free"
+
+
+def _tell(came: _Came, settled: Settled) -> None:
     """A line for each attempt that was no plain success."""
-    name = type(verdict).__name__
+    name = type(came.verdict).__name__
     if settled is Settled.LOST or name != "Delivered":
         log.info(
-            "delivery.attempted", event_id=taken.event_id, endpoint=taken.endpoint_id, number=taken.number,
-            verdict=name, settled=settled.value,
+            "delivery.attempted", event_id=came.taken.event_id, endpoint=came.taken.endpoint_id,
+            number=came.taken.number, verdict=name, settled=settled.value,
         )  # fmt: skip

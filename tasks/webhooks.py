@@ -1,6 +1,7 @@
 """The webhook lane: a sweep that hands out free slots, a drain for each, and what is tidied now and then.
 
-The lane runs on threads, so Celery's time limits do not reach it: a task's bound is the request's deadline.
+The lane runs on threads, so Celery's time limits do not reach it: a task's bound is the request's
+deadline, and while the database is away the lease.
 """
 
 from datetime import timedelta
@@ -30,6 +31,7 @@ def policy() -> DeliveryPolicy:
         lease=chosen.webhook_lease,
         pace_slack=chosen.webhook_tick,
         retry=chosen.retry_policy,
+        threads=chosen.webhook_threads,
         health=HealthPolicy(
             breaker_after=chosen.webhook_breaker_failures,
             breaker_pause=chosen.webhook_breaker_pause,

@@ -68,9 +68,9 @@ class Hooks(Desk):
         assert found is not None
         return found
 
-    def leave(self, slot: Slot) -> None:
+    def leave(self, slot: Slot, took: timedelta | None = None) -> None:
         with self.database.transaction() as tx:
-            slots.leave(tx, slot, self.policy)
+            slots.leave(tx, slot, self.policy, took=took)
 
     def take(self, slot: Slot) -> Taken | Nothing:
         with self.database.transaction() as tx:
@@ -87,12 +87,12 @@ class Hooks(Desk):
         with self.database.transaction() as tx:
             return deliveries.settle(tx, taken, result, verdict, self.policy, took=TOOK)
 
-    def attempt(self, result: Result = OK, name: str = "ep") -> Taken:
+    def attempt(self, result: Result = OK, name: str = "ep", *, took: timedelta = TOOK) -> Taken:
         """Slot, delivery, answer, all in a row; the slot is free again afterwards."""
         slot = self.held(name)
         taken = self.taken(slot)
         assert self.settle(taken, result) is Settled.DONE
-        self.leave(slot)
+        self.leave(slot, took)
         return taken
 
     def make_due(self) -> None:

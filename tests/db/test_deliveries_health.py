@@ -135,22 +135,56 @@ def test_failures_that_come_in_after_the_breaker_opened_say_nothing_new(hooks: H
     assert hooks.count("deliveries", "attempts = 1 AND lease_token IS NULL") == 6
 
 
-@pytest.mark.parametrize(
-    "answer",
-    [
-        Answered(429, "", None, "peer"),
-        Failed(FailureKind.OURS, "no sockets left", None, sent=False),
-        Failed(FailureKind.BLOCKED, "", None, sent=False),
-    ],
-    ids=["429", "ours", "blocked"],
-)
+OURS = [
+    Failed(FailureKind.OURS, "no answer in time", None, sent=False),
+    Failed(FailureKind.BLOCKED, "", None, sent=False),
+]
+
+
+@pytest.mark.parametrize("answer", [Answered(429, "", None, "peer"), *OURS], ids=["429", "ours", "blocked"])
 def test_what_is_not_the_receivers_fault_is_not_charged(hooks: Hooks, answer: Answered | Failed) -> None:
     hooks.endpoint()
     hooks.placed("h")
     for _ in range(4):
         hooks.make_due()
         hooks.attempt(answer)
-    assert (hooks.see().failures, hooks.see().failing_since, hooks.see().breaker) == (0, None, "closed")
+    assert (hooks.see().failures, hooks.see().failing_since) == (0, None)
+
+
+@pytest.mark.parametrize("answer", OURS, ids=["ours", "blocked"])
+def test_faults_of_ours_in_a_row_open_the_breaker_and_end_nothing(hooks: Hooks, answer: Failed) -> None:
+    hooks.endpoint()
+    hooks.endpoint("other", types=OTHERS)
+    fill_backlog(hooks, 10)
+    pauses = []
+    for _ in range(5):
+        hooks.make_due()
+        hooks.attempt(answer)
+        hooks.age_endpoint(30 * DAY)
+        [(pause,)] = hooks.sql("SELECT breaker_until - now() FROM endpoints WHERE id = 'ep'")
+        pauses.append(pause and round(pause.total_seconds()))
+    assert pauses == [None, None, 5, 10, 15]
+    assert (hooks.dispatch(), hooks.slot()) == ([], None)
+    assert (hooks.see().state, hooks.see().failing_since, told(hooks)) == (State.ENABLED, None, [])
+    hooks.make_due()
+    hooks.attempt(OK)
+    assert (hooks.see().breaker, hooks.sql("SELECT our_failures FROM endpoints WHERE id = 'ep'")) == ("closed", [(0,)])
+
+
+def test_faults_of_both_sides_in_a_row_open_the_breaker_and_only_the_receivers_count(hooks: Hooks) -> None:
+    hooks.endpoint()
+    fill_backlog(hooks, 10)
+    hooks.attempt(OURS[0])
+    fail(hooks, 2)
+    assert (hooks.see().breaker, hooks.see().failures) == ("open", 2)
+
+
+def test_a_429_says_nothing_about_health(hooks: Hooks) -> None:
+    hooks.endpoint()
+    fill_backlog(hooks, 10)
+    for _ in range(4):
+        hooks.attempt(Answered(429, "", None, "peer"))
+    assert hooks.see().breaker == "closed"
 
 
 def test_a_healthy_endpoints_row_is_not_written(hooks: Hooks) -> None:

@@ -8,13 +8,15 @@ import pytest
 from sqlalchemy import text
 
 from cli.local.engines import Postgres
-from db import replays
+from db import deliveries, onward, replays
+from db.deliveries import Taken
 from db.engine import Database
 from db.replays import Position, Selection
 from domain.endpoints import EndpointId
+from domain.webhooks import Delivered
 from tests.conftest import libpq
 from tests.db.test_plans import explained, indexes
-from tests.hooks import OK, Hooks, fill_backlog
+from tests.hooks import BOUNDS, OK, TOOK, Hooks, fill_backlog
 
 _CHUNKS = "split_part(split_part(event_id, chr(58), 2), '-', 2)\\:\\:int / 500 * interval '1 s'"
 """SQL: of each 500 deliveries by their number, one instant; as expiries in chunks make them."""
@@ -110,3 +112,32 @@ def test_an_idle_tick_is_cheap(full: Hooks) -> None:
         times.append(time.perf_counter() - began)
     full.sql("UPDATE endpoints SET state = 'enabled', still_since = NULL WHERE id IN ('big', 'small')")
     assert sorted(times)[10] < 0.02
+
+
+def due_entries_read(hooks: Hooks) -> int:
+    """Entries of the due index that statements have come upon so far, in sessions that have said so."""
+    [(read,)] = hooks.rows("SELECT idx_tup_read FROM pg_stat_user_indexes WHERE indexrelname = 'deliveries_due'")
+    return int(read)
+
+
+def test_settling_does_not_look_through_a_backlog_that_the_planner_knows_nothing_of(database: Database) -> None:
+    hooks = Hooks(database)
+    hooks.endpoint()
+    fill_backlog(hooks, 1000)
+    slot = hooks.held()
+    before = due_entries_read(hooks)
+    with database.session() as session:
+        with session.transaction() as tx:
+            found = deliveries.take(tx, slot, BOUNDS, worker="w")
+        for _ in range(20):
+            assert isinstance(found, Taken)
+            with session.transaction() as tx:
+                found = onward.settle_delivered_and_take(tx, found, OK, slot, BOUNDS, took=TOOK, worker="w")  # type: ignore[assignment]
+        for _ in range(20):
+            assert isinstance(found, Taken)
+            with session.transaction() as tx:
+                deliveries.settle(tx, found, OK, Delivered(), BOUNDS, took=TOOK)
+                found = deliveries.take(tx, slot, BOUNDS, worker="w")
+        with session.transaction() as tx:
+            tx.execute(text("SELECT pg_stat_force_next_flush()"))
+    assert due_entries_read(hooks) - before < 400

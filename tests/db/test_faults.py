@@ -1,5 +1,8 @@
 """Only what lies in the data is a poison row; a systemic fault is told as what it is."""
 
+import subprocess
+import sys
+
 import psycopg
 import pytest
 from sqlalchemy import text
@@ -9,7 +12,8 @@ from db import faults
 from db.engine import Database
 from domain.holds import Hold
 from domain.outcomes import Outcome
-from tests.helpers import Desk
+from settings import ROOT
+from tests.helpers import Desk, wait_for_lock
 
 
 @pytest.mark.parametrize(
@@ -82,3 +86,32 @@ def test_a_client_frozen_in_a_transaction_loses_its_locks(database: Database, de
         assert desk.expire(hold.reference) == [Outcome.EXPIRED]
         with pytest.raises(DBAPIError):
             frozen.execute(text("SELECT 1"))
+
+
+WAITS_WITH_A_LOCK = """
+import sys
+from sqlalchemy import text
+from db.engine import Database
+
+with Database(sys.argv[1]).transaction() as tx:
+    tx.execute(text("SET LOCAL client_connection_check_interval = '200ms'"))
+    tx.execute(text("SELECT FROM holds WHERE id = 'its-own' FOR UPDATE"))
+    tx.execute(text("SELECT FROM holds WHERE id = 'another' FOR UPDATE"))
+"""
+
+
+def test_a_client_killed_while_its_statement_waits_loses_its_locks(database: Database, desk: Desk) -> None:
+    """The look at the client is asked for; it is tried with a shorter interval. Without it, the wait goes on."""
+    assert desk.sql("SHOW client_connection_check_interval") == [("2s",)]
+    own = desk.overdue("its-own")
+    desk.overdue("another")
+    url = database.engine.url.render_as_string(hide_password=False)
+    with database.transaction() as holder:
+        holder.execute(text("SELECT FROM holds WHERE id = 'another' FOR UPDATE"))
+        with subprocess.Popen([sys.executable, "-c", WAITS_WITH_A_LOCK, url], cwd=ROOT) as client:
+            wait_for_lock(holder)
+            client.kill()
+        with database.transaction() as tx:
+            tx.execute(text("SET LOCAL lock_timeout = '5s'"))  # the killed one's own wait has ten
+            tx.execute(text("SELECT FROM holds WHERE id = 'its-own' FOR UPDATE"))
+    assert desk.expire(own.reference) == [Outcome.EXPIRED]

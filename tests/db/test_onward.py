@@ -5,6 +5,7 @@ from dataclasses import replace
 from uuid import uuid4
 
 import pytest
+from psycopg._queries import MAX_CACHED_STATEMENT_LENGTH
 from sqlalchemy import text
 
 from db import endpoints, onward
@@ -156,3 +157,9 @@ def test_the_connection_keeps_transactions_afterwards_also_after_an_error(hooks:
                 tx.execute(text("UPDATE endpoints SET label = 'lost'"))
                 tx.rollback()
     assert hooks.count("endpoints", "label = 'lost'") == 0
+
+
+def test_the_driver_keeps_what_it_has_read_of_the_statement() -> None:
+    """A longer one it would take apart again for each delivery."""
+    [statement] = [value for name, value in vars(onward).items() if name.startswith("_SETTLE_DELIVERED")]
+    assert len(statement) <= MAX_CACHED_STATEMENT_LENGTH

@@ -51,6 +51,10 @@ FILLED["0002"] = (
     """
 )
 FILLED["0003"] = FILLED["0002"]
+FILLED["0004"] = (
+    FILLED["0003"] + "UPDATE endpoint_slots SET took = '20 ms', took_at = '2026-01-01Z'; "
+    "UPDATE endpoints SET our_failures = 1;"
+)
 """Revision → what fills its tables. A new migration brings its own entry, and is tried on the one before."""
 
 

@@ -199,7 +199,7 @@ def test_the_runbook_has_every_line_that_makes_status_red() -> None:
                            "(ConnectionError)"})()  # fmt: skip
     real = {
         "the database has no schema: run `holdfast migrate`",
-        *status._outdated("0002", "0003"),
+        *status._outdated("0005", "0006"),
         *status._stopped([run]),
         *status._late(timedelta(minutes=6), timedelta(minutes=5)),
         *status._silent([silent], {"expiry:sweep"}, timedelta(seconds=30)),

@@ -12,7 +12,7 @@ import pytest
 import celeryconfig
 from beat_schedule import TICKS_EXPIRE_AFTER, TIMETABLE
 from cli.local.programs import LANES
-from domain.endpoints import Overrides
+from domain.endpoints import DeliveryPolicy, Overrides
 from domain.webhooks import RetryPolicy
 from gateways.webhook import Limits
 from settings import ROOT, InvalidSetting, Settings, settings
@@ -64,6 +64,12 @@ def test_only_the_lane_on_threads_has_no_limits_and_its_own_bound_is_under_the_l
 
 def test_each_thread_of_a_lane_may_have_a_connection() -> None:
     assert all(lane.at_once <= CONNECTIONS for lane in LANES)
+
+
+def test_the_sweep_reckons_with_the_threads_that_one_webhook_worker_has() -> None:
+    [lane] = [lane for lane in LANES if lane.pool == "threads"]
+    assert Settings.model_fields["webhook_threads"].default == lane.at_once
+    assert DeliveryPolicy(lease=timedelta(1)).threads == lane.at_once
 
 
 def test_every_task_acknowledges_late_and_keeps_no_result() -> None:

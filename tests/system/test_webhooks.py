@@ -10,31 +10,16 @@ from typing import Any
 
 import pytest
 import redis
-from pydantic import SecretStr
 from sqlalchemy import text
-from standardwebhooks import Webhook
 
-from db import endpoint_keys, endpoints
-from db.endpoint_keys import SealedKey, place
-from domain.endpoints import EndpointId, Overrides, Terms
-from domain.signing import HmacKey
+from db import endpoints
+from domain.endpoints import EndpointId
 from domain.terms import For
-from gateways.vault import Vault
-from tests.gateways.receiver import Behaviour, Receiver, Request, Talk, answer, receiving
+from tests.gateways.receiver import Request, Talk, answer, receiving
 from tests.system.conftest import System, system
+from tests.system.subscribers import HOOKS, Gate, Subscriber, accepting, kill_the_worker, subscribe, subscriber
 
 pytestmark = pytest.mark.system
-
-VAULT_KEY = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="
-AT_ONCE = (timedelta(0), timedelta(milliseconds=200))
-HOOKS: dict[str, Any] = {
-    "vault_keys": SecretStr(VAULT_KEY),
-    "dangerous_webhook_targets": True,
-    "webhook_deadline": timedelta(seconds=2),
-    "webhook_lease": timedelta(seconds=3),
-    "webhook_breaker_failures": 1000,
-}
-"""Short leases, and no breaker: it has tests of its own."""
 
 
 @pytest.fixture(scope="module")
@@ -42,71 +27,6 @@ def hooked() -> Iterator[System]:
     """One stack for this module's tests; each makes endpoints of its own, and deletes them."""
     with system(**HOOKS) as started:
         yield started
-
-
-class Subscriber:
-    """An endpoint, its secret, and what its receiver got."""
-
-    def __init__(self, running: System, name: str, receiver: Receiver, key: HmacKey) -> None:
-        self.running, self.name, self.receiver = running, name, receiver
-        self._reference = Webhook(key.reveal())
-
-    @property
-    def requests(self) -> list[Request]:
-        return list(self.receiver.requests)
-
-    def ids(self) -> Counter[str]:
-        """How often each event came."""
-        return Counter(request.headers["webhook-id"] for request in self.requests)
-
-    def delivered(self) -> int:
-        return self.running.desk.count("deliveries", f"endpoint_id = '{self.name}' AND state = 'delivered'")
-
-    def under_way(self) -> int:
-        """Attempts on record of which nobody has recorded the end."""
-        return self.running.desk.count("attempts", f"endpoint_id = '{self.name}' AND duration IS NULL")
-
-    def attempts(self) -> list[tuple[int, int]]:
-        """How many deliveries were attempted how often."""
-        rows = self.running.desk.sql(
-            "SELECT attempts, count(*) FROM deliveries WHERE endpoint_id = :name GROUP BY 1 ORDER BY 1", name=self.name
-        )
-        return [(row[0], row[1]) for row in rows]
-
-    def assert_true_to_what_is_stored(self) -> None:
-        """Each request verifies, and has the bytes that stand in its event's row."""
-        rows = self.running.desk.sql("SELECT event_id, body FROM events")
-        stored = {row[0]: bytes(row[1]) for row in rows}
-        for request in self.requests:
-            self._reference.verify(request.body, request.headers)
-            assert request.body == stored[request.headers["webhook-id"]]
-
-
-@contextmanager
-def subscriber(running: System, name: str, behave: Behaviour, **terms: Any) -> Iterator[Subscriber]:
-    """An endpoint at a receiver on loopback."""
-    with receiving(behave) as receiver:
-        key = subscribe(running, name, receiver.url, **terms)
-        try:
-            yield Subscriber(running, name, receiver, key)
-        finally:
-            with running.database.transaction() as tx:
-                endpoints.delete(tx, EndpointId(name))
-
-
-def subscribe(running: System, name: str, url: str, **terms: Any) -> HmacKey:
-    key = HmacKey.generate()
-    endpoint = EndpointId(name)
-    sealed = Vault([VAULT_KEY]).seal(key.reveal(), place(endpoint, key.key_id))
-    bounds = Overrides(waits=AT_ONCE)
-    with running.database.transaction() as tx:
-        endpoints.add(tx, endpoint, Terms(**{"url": url, "overrides": bounds, **terms}))
-        endpoint_keys.rotate(tx, endpoint, SealedKey(key.key_id, "v1", sealed), grace=timedelta(0))
-    return key
-
-
-def accepting(talk: Talk, _: Request) -> None:
-    talk.say(answer(200))
 
 
 class Stubborn:
@@ -121,18 +41,6 @@ class Stubborn:
             new = request.headers["webhook-id"] not in self._seen
             self._seen.add(request.headers["webhook-id"])
         talk.say(answer(500 if new else 200))
-
-
-class Gate:
-    """Keeps each request until it is opened, then answers 200."""
-
-    def __init__(self) -> None:
-        self.came, self.open = threading.Event(), threading.Event()
-
-    def __call__(self, talk: Talk, _: Request) -> None:
-        self.came.set()
-        self.open.wait(60)
-        talk.say(answer(200))
 
 
 def test_every_fact_arrives_and_verifies_with_one_id_and_the_same_bytes_on_each_attempt(hooked: System) -> None:
@@ -151,12 +59,6 @@ def test_every_fact_arrives_and_verifies_with_one_id_and_the_same_bytes_on_each_
         assert receiver.attempts() == [(2, 7)]
         receiver.assert_true_to_what_is_stored()
         hooked.assert_reconciled()
-
-
-def kill_the_worker(running: System) -> None:
-    before = running.stack.pid("worker-webhooks")
-    running.stack.kill("worker-webhooks")
-    running.until(lambda: running.stack.pid("worker-webhooks") not in {before, None}, "the worker is back")
 
 
 @contextmanager
@@ -230,7 +132,7 @@ def test_a_worker_killed_between_the_2xx_and_its_settling_sends_the_same_again(h
 
 
 def settling(running: System) -> list[Any]:
-    """Sessions that wait to settle; one whose worker is dead goes on until it may wait for the lock no longer."""
+    """Sessions that wait to settle; one whose worker is dead goes on until the server looks for its client."""
     query = "SELECT pid FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%settled AS%'"
     return list(running.desk.sql(query))
 
@@ -251,17 +153,3 @@ def test_a_broker_flushed_ten_times_loses_no_attempt_and_uses_up_none(hooked: Sy
         assert receiver.attempts() == [(1, 60)]
         assert receiver.under_way() == 0
         hooked.assert_reconciled()
-
-
-def test_while_one_endpoint_hangs_another_is_served(hooked: System) -> None:
-    gate = Gate()
-    with subscriber(hooked, "hangs", gate) as hanging, subscriber(hooked, "well", accepting) as well:
-        hooked.place(20, "beside", seconds=3600)
-        hooked.until(lambda: well.delivered() == 20, "all of the other's")
-        assert hanging.delivered() == 0
-        assert well.attempts() == [(1, 20)]
-        assert well.ids() == Counter({f"reservation-placed:beside-{n:03}:1": 1 for n in range(20)})
-        well.assert_true_to_what_is_stored()
-        gate.open.set()
-        hooked.until(lambda: hanging.delivered() == 20, "in the end also the one that hung")
-        hanging.assert_true_to_what_is_stored()

@@ -52,10 +52,14 @@ class Clock:
         self._now += self._step
         return self._now
 
+    def wait(self, seconds: float) -> None:
+        self._now += seconds
+
 
 def drain(hooks: Hooks, send: Receiver, **changes: Any) -> Drained:
-    known: dict[str, Any] = {"db": hooks.database, "policy": BOUNDS, "worker": "w", "clock": Clock()}
-    return Drain(send=send, **known | changes)(EP)
+    clock = changes.pop("clock", None) or Clock()
+    known: dict[str, Any] = {"db": hooks.database, "policy": BOUNDS, "worker": "w", "wait": clock.wait}
+    return Drain(send=send, clock=clock, **known | changes)(EP)
 
 
 def states(hooks: Hooks) -> list[tuple[str, int]]:
