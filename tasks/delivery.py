@@ -1,7 +1,6 @@
 """Drain one endpoint's due deliveries through one slot: take, send, settle and take the next, for a moment."""
 
 import threading
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
@@ -19,6 +18,7 @@ from db.engine import Database, Session, Tx
 from db.slots import Slot
 from domain.endpoints import DeliveryPolicy, EndpointId
 from domain.webhooks import Answered, Delivered, Result, Verdict, judge
+from gateways.exchange import uptime
 
 log = structlog.get_logger(__name__)
 
@@ -32,8 +32,8 @@ _PAUSES = (0.1, 0.2, 0.4, 0.8, 1.6)
 class Send(Protocol):
     """Makes the one request of a taken delivery, within the deadline; what comes of it is a value."""
 
-    def __call__(self, taken: Taken) -> Result:
-        """Send it now."""
+    def __call__(self, taken: Taken, asked_at: float) -> Result:
+        """Send it now. Its lease began after `asked_at`, an instant of the drain's clock."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class Drain:
     policy: DeliveryPolicy
     worker: str
     budget: timedelta = timedelta(seconds=1)
-    clock: Callable[[], float] = time.monotonic
+    clock: Callable[[], float] = uptime
     wait: Callable[[float], object] = threading.Event().wait
 
     def __call__(self, endpoint: EndpointId) -> Drained:
@@ -72,12 +72,12 @@ class Drain:
                 turn = _Turn(self, session, slot, until)
                 next_one = turn.go_on(tx)
             while not isinstance(next_one, Drained):
-                next_one = turn.settle_and_go_on(next_one, *self._timed(next_one))
+                next_one = turn.settle_and_go_on(next_one, *self._timed(next_one, turn.asked_at))
             return next_one
 
-    def _timed(self, taken: Taken) -> tuple[Result, timedelta]:
+    def _timed(self, taken: Taken, asked_at: float) -> tuple[Result, timedelta]:
         began = self.clock()
-        result = self.send(taken)
+        result = self.send(taken, asked_at)
         return result, timedelta(seconds=self.clock() - began)
 
 
@@ -87,11 +87,14 @@ class _Turn:
     def __init__(self, drain: Drain, session: Session, slot: Slot, until: float) -> None:
         self._drain, self._session, self._slot, self._until = drain, session, slot, until
         self._sent = 0
+        self.asked_at = drain.clock()
+        """When the delivery under way was asked for: its lease cannot have begun earlier."""
 
     def settle_and_go_on(self, taken: Taken, result: Result, took: timedelta) -> Taken | Drained:
         """One commit a delivery. If that fails, what came of this one is settled alone, again and again."""
         self._sent += 1
-        until = self._drain.clock() + (self._drain.policy.lease - took).total_seconds()
+        self.asked_at = self._drain.clock()
+        until = self.asked_at + (self._drain.policy.lease - took).total_seconds()
         came = _Came(taken, result, judge(result, taken.made(took), taken.policy, random=_random), took)
         try:
             return self._at_once(came)

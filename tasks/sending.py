@@ -8,7 +8,6 @@ from domain.endpoints import EndpointId
 from domain.errors import HoldfastError
 from domain.signing import Key, scheme_of
 from domain.webhooks import Failed, FailureKind, Result
-from gateways.exchange import uptime
 from gateways.signing import parse_key
 from gateways.vault import Vault
 from gateways.webhook import Limits, Post, Sender
@@ -41,12 +40,12 @@ def sender() -> Sender:
     )
 
 
-def send(taken: Taken, taken_at: float | None = None) -> Result:
+def send(taken: Taken, asked_at: float) -> Result:
     """Make the one request of a taken delivery. A secret that cannot be opened is a fault of ours.
 
-    `taken_at` is read from `uptime` before the delivery is taken; without it, its lease is thought to begin now.
+    `asked_at` is what `uptime` said before the delivery was asked for, so its lease began later: whoever was frozen
+    since then sends nothing once it may be over.
     """
-    began = uptime() if taken_at is None else taken_at
     spare = settings().webhook_lease - settings().webhook_deadline
     try:
         keys = [_opened(taken.endpoint_id, key) for key in taken.keys]
@@ -60,7 +59,7 @@ def send(taken: Taken, taken_at: float | None = None) -> Result:
             timestamp=int(taken.at.timestamp()),
             body=taken.body,
             keys=keys,
-            not_after=began + spare.total_seconds(),
+            not_after=asked_at + spare.total_seconds(),
         )
     )
 

@@ -20,7 +20,7 @@ def say(line: str) -> None:
     sys.stdin.readline()
 
 
-def send(taken: Taken) -> Result:
+def send(taken: Taken, asked_at: float) -> Result:
     say("taken")
     say(f"sent {taken.event_id} {taken.number} {taken.body.hex()}")
     return Answered(200, "", None, "peer")

@@ -9,13 +9,18 @@ from typing import Any
 import pytest
 
 from db import endpoint_keys
+from db.deliveries import Taken
 from db.endpoint_keys import SealedKey, place
 from db.engine import Database
 from domain.endpoints import EndpointId
 from domain.signing import HmacKey, sign
+from domain.webhooks import Result
+from gateways import webhook as gateway
+from gateways.exchange import uptime
 from gateways.vault import Vault
 from settings import settings
 from tasks import sending, webhooks
+from tasks.delivery import Drain
 from tasks.lane import BrokerUnavailable
 from tests.hooks import NO_WAIT, Hooks
 
@@ -106,6 +111,28 @@ def test_a_secret_that_cannot_be_opened_is_a_fault_of_ours_and_nothing_is_sent(h
     webhooks.drain.run(endpoint="ep")
     assert got.requests == []
     assert (hooks.delivery().state, hooks.delivery().spared, hooks.attempts()[0].failure) == ("pending", 1, "ours")
+
+
+def test_a_worker_that_was_frozen_since_it_took_a_delivery_sends_nothing(
+    hooks: Hooks, got: Got, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with_key(hooks, got.url, HmacKey.generate())
+    for hold in ("h1", "h2"):
+        hooks.placed(hold)
+    frozen = iter((0.0, 60.0))
+
+    def send(taken: Taken, asked_at: float) -> Result:
+        later = uptime() + next(frozen)
+        monkeypatch.setattr(gateway, "uptime", lambda: later)
+        return sending.send(taken, asked_at)
+
+    policy = webhooks.policy()
+    Drain(db=hooks.database, send=send, policy=policy, worker="w", budget=timedelta(seconds=60))(EP)
+    assert len(got.requests) == 1
+    attempts = hooks.rows("SELECT status, failure, detail FROM attempts ORDER BY started_at")
+    stood_still = "this worker stood still since it took the delivery"
+    assert [tuple(row) for row in attempts] == [(204, None, ""), (None, "ours", stood_still)]
+    assert hooks.count("deliveries", "state = 'pending' AND spared = 1") == 1
 
 
 def test_a_worker_without_keys_takes_nothing(hooks: Hooks, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,7 +32,7 @@ class Receiver:
         self._then = then
         self.got: list[Taken] = []
 
-    def __call__(self, taken: Taken) -> Result:
+    def __call__(self, taken: Taken, asked_at: float = 0.0) -> Result:
         self.got.append(taken)
         self._then(taken)
         return self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]

@@ -68,7 +68,7 @@ class Away:
         self.sent: list[Taken] = []
         self.waits: list[float] = []
 
-    def send(self, taken: Taken) -> Result:
+    def send(self, taken: Taken, asked_at: float) -> Result:
         self.sent.append(taken)
         if len(self.sent) == 1:
             self._server.stop()

@@ -56,7 +56,7 @@ def test_a_killed_worker_costs_one_attempt_and_the_next_sends_the_same(hooks: Ho
     assert (hooks.delivery().state, hooks.delivery().attempts) == ("pending", 1)
     sent: list[tuple[str, int, bytes]] = []
 
-    def send(taken: Taken) -> Result:
+    def send(taken: Taken, asked_at: float) -> Result:
         sent.append((taken.event_id, taken.number, taken.body))
         return OK
 

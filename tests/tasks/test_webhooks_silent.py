@@ -45,7 +45,7 @@ def test_a_silent_name_server_makes_its_endpoint_slow_and_opens_the_breaker(hook
     hooks.endpoint("silent")
     fill_backlog(hooks, 9, "silent")
 
-    def send(taken: Taken) -> Result:
+    def send(taken: Taken, asked_at: float) -> Result:
         return silent.send(post(taken.url, endpoint=taken.endpoint_id))
 
     drain = Drain(db=hooks.database, send=send, policy=BOUNDS, worker="w", budget=DEADLINE / 3)
