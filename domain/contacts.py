@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
+from email.utils import formataddr, parseaddr
 from typing import Any
 
 import phonenumbers
@@ -135,6 +136,37 @@ def one_line(name: str, raw: str) -> str:
     if found := _LINE_ENDS.search(raw):
         raise BadInput(name, f"holds U+{ord(found.group()):04X}, which no header may; remove it")
     return raw
+
+
+@dataclass(frozen=True, slots=True)
+class Mailbox:
+    """Who an email is from."""
+
+    name: str
+    """May be empty."""
+    address: str
+
+    @property
+    def domain(self) -> str:
+        """The address's."""
+        return self.address.rpartition("@")[2]
+
+    def __str__(self) -> str:
+        return formataddr((self.name, self.address))
+
+
+def check_mailbox(raw: str) -> Mailbox:
+    """`Holdfast <holds@example.com>`, or the address alone.
+
+    Raises:
+        BadInput: it is neither.
+    """
+    one_line("from", raw)
+    name, address = parseaddr(raw)
+    try:
+        return Mailbox(name, check_email(address))
+    except BadInput:
+        raise BadInput("from", f"{raw[:80]!r} is no sender; write it like Holds <holds@example.com>") from None
 
 
 def mask_email(address: str) -> str:

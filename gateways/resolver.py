@@ -38,9 +38,16 @@ class Resolver:
     most there can be. They end by themselves, with the system's own limit.
     """
 
-    def __init__(self, *, loopback: bool = False, lookup: Lookup = socket.getaddrinfo, at_once: int = _AT_ONCE) -> None:
-        """`loopback` opens 127.0.0.0/8 and ::1: for development and tests."""
+    def __init__(
+        self, *, loopback: bool = False, anywhere: bool = False, lookup: Lookup = socket.getaddrinfo,
+        at_once: int = _AT_ONCE,
+    ) -> None:  # fmt: skip
+        """`loopback` opens 127.0.0.0/8 and ::1: for development and tests.
+
+        `anywhere` opens every address: for a host that whoever runs Holdfast has set, such as a mail relay within.
+        """
         self._loopback = loopback
+        self._anywhere = anywhere
         self._lookup = lookup
         self._at_once = at_once
         self._pending: dict[tuple[str, int], Future[list[Address]]] = {}
@@ -57,6 +64,8 @@ class Resolver:
         found = _literal(host, port) or self._looked_up(host, port, limit)
         if not found:
             raise NameUnknown
+        if self._anywhere:
+            return found
         if not all(allowed_address(ipaddress.ip_address(at[0]), loopback=self._loopback) for _, at in found):
             raise BlockedAddress
         return found
