@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from email.utils import formataddr, parseaddr
+from email.utils import formataddr, getaddresses
 from typing import Any
 
 import phonenumbers
@@ -31,7 +31,7 @@ def check_email(raw: str) -> str:
     """
     one_line("email", raw)
     try:
-        checked = validate_email(raw, check_deliverability=False, allow_smtputf8=False)
+        checked = validate_email(raw, check_deliverability=False, allow_smtputf8=False, strict=True)
     except EmailNotValidError as problem:
         cause = str(problem).splitlines()[0].rstrip(".")
         raise BadInput("email", f"is no address: {cause}; write it like anna@example.com") from None
@@ -162,10 +162,10 @@ def check_mailbox(raw: str) -> Mailbox:
         BadInput: it is neither.
     """
     one_line("from", raw)
-    name, address = parseaddr(raw)
     try:
+        ((name, address),) = getaddresses([raw])
         return Mailbox(name, check_email(address))
-    except BadInput:
+    except ValueError:
         raise BadInput("from", f"{raw[:80]!r} is no sender; write it like Holds <holds@example.com>") from None
 
 
