@@ -9,7 +9,7 @@ from typing import Protocol
 from requests import RequestException
 
 from domain.reminding import Channel, Message, Outcome
-from gateways.exchange import UNDER_WAY, Exchange, OutOfTime, TooMuch
+from gateways.exchange import UNDER_WAY, Exchange, TooMuch
 from gateways.resolver import NameUnknown, ResolverSilent
 
 KEY_WINDOW = timedelta(hours=24)
@@ -60,7 +60,7 @@ def why(error: BaseException | None, stage: str) -> str:  # noqa: PLR0911 - one 
     """
     while error is not None:
         match error:
-            case OutOfTime():
+            case TimeoutError():
                 return f"the deadline came {stage}"
             case NameUnknown():
                 return "the host has no address"
