@@ -1,12 +1,11 @@
 """Reminders that are due: one is taken in a committed change directly before its message, and settled with its token.
 
-Three steps of one transaction, so that what is judged in between is judged under the row's lock: `next_due` locks a
-row, then `claim`, `end`, `wait` or `become_email` writes what was decided. Commit, then send.
+Two steps of one transaction, so that what is judged in between is judged under the row's lock: `next_due` locks a row,
+then `claim` or `put_by` writes what was decided. Commit, then send; db.reminder_outcomes settles.
 """
 
 from dataclasses import dataclass
-from datetime import datetime, timedelta
-from enum import StrEnum
+from datetime import timedelta
 from typing import Any, assert_never
 from uuid import UUID
 
@@ -17,23 +16,20 @@ from sqlalchemy.sql.expression import bindparam
 from db import dead_letters, sweeps
 from db.engine import Tx, by_index
 from db.reminders import KEY
-from domain.due_reminders import DueReminder, HoldNow, Provider
-from domain.holds import Status
-from domain.identity import HoldId
-from domain.reminding import (
-    Accepted,
-    Again,
-    Channel,
-    Deferred,
-    Failed,
-    Message,
-    Next,
-    Outcome,
-    Rejected,
-    Sent,
-    Undecided,
-    Unknown,
+from domain.due_reminders import (
+    BecomeEmail,
+    CallOff,
+    Drop,
+    DueReminder,
+    HoldNow,
+    LeaveUnknown,
+    Provider,
+    Unsent,
+    Wait,
 )
+from domain.holds import Status
+from domain.identity import HoldId, reminder_key
+from domain.reminding import Channel, Message
 
 SWEEP = "reminders"
 """What `status` calls this sweep."""
@@ -107,30 +103,6 @@ ON CONFLICT (key) DO NOTHING
 RETURNING key
 """)  # noqa: S608 - the parts are constants of this project
 
-# A hold that was closed or moved while this was under way called off what was scheduled, and found this one claimed.
-_SETTLE_IF_TOKEN_IS_NEWEST = text("""
-WITH answered AS (
-    UPDATE reminder_attempts SET outcome = :outcome, reason = :told, duration = :took
-    WHERE key = :key AND number = :number AND outcome IS NULL
-), judged AS (
-    SELECT r.key, r.uncertain OR :outcome = 'unknown' AS uncertain, CASE
-        WHEN :state = 'scheduled' AND NOT EXISTS (
-            SELECT FROM holds AS h WHERE h.id = r.hold_id AND h.status = 'held' AND h.expires_at = r.expires_at
-        ) THEN CASE WHEN r.uncertain OR :outcome = 'unknown' THEN 'unknown' ELSE 'cancelled' END
-        ELSE :state END AS state
-    FROM reminders AS r WHERE r.key = :key
-)
-UPDATE reminders AS r
-SET state = j.state, uncertain = j.uncertain, reason = :reason,
-    provider_id = coalesce(:provider_id, r.provider_id),
-    next_at = coalesce(clock_timestamp() + CAST(:wait AS interval), r.next_at),
-    settled_at = CASE WHEN j.state <> 'scheduled' THEN clock_timestamp() END
-FROM judged AS j
-WHERE r.key = j.key AND r.token = :token
-  AND (r.state = 'claimed' OR (r.state = 'unknown' AND :state = 'sent'))
-RETURNING r.state
-""")
-
 _FORGETTABLE = text("SET LOCAL synchronous_commit = off")
 
 
@@ -149,14 +121,6 @@ class Taken:
     """Until the hold's deadline, when it was taken."""
     age: timedelta
     """Since the first attempt, when it was taken."""
-
-
-class Settled(StrEnum):
-    """Whether the settling counted."""
-
-    DONE = "done"
-    LOST = "lost"
-    """The token is not the newest, or somebody has decided meanwhile."""
 
 
 def dispatch(tx: Tx, *, apart: timedelta, most: int) -> dict[Channel, int]:
@@ -249,75 +213,40 @@ def claim(
     )
 
 
-def end(tx: Tx, due: DueReminder, state: str, reason: str, *, covered_by: str | None = None) -> None:
-    """End a reminder that `next_due` has locked, unsent. Where the customer may have it already, it ends as unknown."""
-    tx.execute(_END, {"key": due.key, "state": state, "reason": reason, "covered_by": covered_by})
+def put_by(tx: Tx, due: DueReminder, decision: Unsent) -> None:
+    """Write that a reminder, which `next_due` has locked, is not sent now. In doubt it ends as unknown, whatever else.
 
-
-def wait(tx: Tx, due: DueReminder, until: datetime) -> None:
-    """Let a reminder that `next_due` has locked be looked at again then."""
-    tx.execute(_WAIT, {"key": due.key, "until": until})
-
-
-def become_email(tx: Tx, due: DueReminder, email: str) -> None:
-    """End an SMS in favour of the email of its deadline and lead, which has the key `email`: made if there is none.
-
-    Two at once: the email's key lets one through. So there are never two emails for one deadline and lead.
+    An SMS that becomes an email: the email's key lets one through, so there is never a second for one deadline and
+    lead.
     """
-    made = tx.execute(_BECOME_EMAIL, {"key": due.key}).one_or_none()
-    reason = "covered by email" if made is None else "quiet hours: it became an email"
-    end(tx, due, "suppressed", reason, covered_by=email)
+    match decision:
+        case CallOff(reason):
+            _end(tx, due, "cancelled", reason)
+        case Drop(reason):
+            _end(tx, due, "suppressed", reason)
+        case LeaveUnknown(reason):
+            _end(tx, due, "unknown", reason)
+        case BecomeEmail():
+            made = tx.execute(_BECOME_EMAIL, {"key": due.key}).one_or_none()
+            reason = "covered by email" if made is None else "quiet hours: it became an email"
+            covered_by = reminder_key(due.hold_id, Channel.EMAIL, due.expires_at, due.lead)
+            _end(tx, due, "suppressed", reason, covered_by=covered_by)
+        case Wait(until):
+            tx.execute(_WAIT, {"key": due.key, "until": until})
+        case _:
+            assert_never(decision)
+
+
+def _end(tx: Tx, due: DueReminder, state: str, reason: str, *, covered_by: str | None = None) -> None:
+    tx.execute(_END, {"key": due.key, "state": state, "reason": reason, "covered_by": covered_by})
 
 
 def bury(tx: Tx, due: DueReminder, error: str) -> None:
     """End a reminder whose text cannot be made, with a dead letter that shows why."""
-    end(tx, due, "failed", error)
+    _end(tx, due, "failed", error)
     dead_letters.bury(tx, letter_key(due.key), LETTER, {"reminder": due.key}, error, hold=due.hold_id)
 
 
 def letter_key(reminder: str) -> str:
     """The key of a reminder's dead letter."""
     return f"{LETTER}:{reminder}"
-
-
-def settle(tx: Tx, taken: Taken, outcome: Outcome, following: Next, *, took: timedelta) -> Settled:
-    """Write what one attempt came to, and what follows.
-
-    Only with the newest token: who lost the lease changes the record of the own attempt, and may still say that a
-    reminder which is thought unknown was accepted. A retry of a hold that was closed or moved meanwhile is called off.
-    Dies before commit: one lease later nobody knows.
-    """
-    by_index(tx)
-    name, told = _told(outcome)
-    values = {"key": taken.message.key, "number": taken.number, "token": taken.token, "took": took, "outcome": name}
-    state = tx.execute(_SETTLE_IF_TOKEN_IS_NEWEST, {**values, "told": told, **_columns(following)}).one_or_none()
-    return Settled.LOST if state is None else Settled.DONE
-
-
-def _told(outcome: Outcome) -> tuple[str, str | None]:
-    match outcome:
-        case Accepted():
-            return "accepted", None
-        case Deferred(reason):
-            return "deferred", reason
-        case Rejected(reason):
-            return "rejected", reason
-        case Unknown(reason):
-            return "unknown", reason
-        case _:
-            assert_never(outcome)
-
-
-def _columns(following: Next) -> dict[str, Any]:
-    values: dict[str, Any] = {"state": "sent", "reason": None, "provider_id": None, "wait": None}
-    match following:
-        case Sent(provider_id):
-            return values | {"provider_id": provider_id}
-        case Again(wait=wait):
-            return values | {"state": "scheduled", "reason": "it is tried again", "wait": wait}
-        case Failed(reason):
-            return values | {"state": "failed", "reason": reason}
-        case Undecided(reason):
-            return values | {"state": "unknown", "reason": reason}
-        case _:
-            assert_never(following)

@@ -124,7 +124,8 @@ class LeaveUnknown:
     reason: str
 
 
-Decision = Send | CallOff | Drop | BecomeEmail | Wait | LeaveUnknown
+Unsent = CallOff | Drop | BecomeEmail | Wait | LeaveUnknown
+Decision = Send | Unsent
 
 
 def decide(due: DueReminder, provider: Provider | None, rules: Rules, *, random: Random) -> Decision:

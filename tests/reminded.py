@@ -5,11 +5,12 @@ from datetime import timedelta
 from random import Random
 from typing import Any
 
-from db import reminding
+from db import reminder_outcomes, reminding
 from db.engine import Database
-from db.reminding import Settled, Taken
+from db.reminder_outcomes import Settled
+from db.reminding import Taken
 from domain.contacts import Contacts
-from domain.due_reminders import BecomeEmail, CallOff, Decision, Drop, LeaveUnknown, Provider, Send, Wait, decide
+from domain.due_reminders import Decision, Provider, Send, decide
 from domain.holds import Hold
 from domain.identity import HoldId, reminder_key
 from domain.quiet_hours import Rules
@@ -74,23 +75,12 @@ class Reminded(Desk):
             if due is None:
                 return None
             decision = decide(due, provider, rules, random=self.random)
-            match decision:
-                case Send(to):
-                    assert provider is not None
-                    message = due.message or Message(due.key, channel, to, Rendered("s", f"text {due.attempts}", None))
-                    return reminding.claim(tx, due, message, provider, lease=LEASE, worker="w")
-                case CallOff(reason):
-                    reminding.end(tx, due, "cancelled", reason)
-                case Drop(reason):
-                    reminding.end(tx, due, "suppressed", reason)
-                case LeaveUnknown(reason):
-                    reminding.end(tx, due, "unknown", reason)
-                case BecomeEmail():
-                    key = reminder_key(due.hold_id, EMAIL, due.expires_at, due.lead)
-                    reminding.become_email(tx, due, key)
-                case Wait(until):
-                    reminding.wait(tx, due, until)
-            return decision
+            if not isinstance(decision, Send):
+                reminding.put_by(tx, due, decision)
+                return decision
+            assert provider is not None
+            message = due.message or Message(due.key, channel, decision.to, Rendered("s", "text", None))
+            return reminding.claim(tx, due, message, provider, lease=LEASE, worker="w")
 
     def taken(self, channel: Channel = EMAIL, provider: Provider = PLAIN) -> Taken:
         found = self.take(channel, provider)
@@ -102,7 +92,7 @@ class Reminded(Desk):
             number=taken.number, left=taken.left, age=taken.age, key_window=provider.key_window, doubt=taken.uncertain
         )
         with self.database.transaction() as tx:
-            return reminding.settle(tx, taken, outcome, judge(outcome, made, random=self.random), took=TOOK)
+            return reminder_outcomes.settle(tx, taken, outcome, judge(outcome, made, random=self.random), took=TOOK)
 
 
 def keys(hold: Hold, channels: Sequence[Channel] = (EMAIL,), lead: timedelta = HOUR) -> list[str]:

@@ -53,7 +53,8 @@ FILLED["0002"] = (
 FILLED["0003"] = (
     FILLED["0002"]
     + """
-    UPDATE holds SET email = 'ada@example.com', phone = '+4930123456', locale = 'de', leads = '{1 day}' WHERE id = 'held';
+    UPDATE holds SET email = 'ada@example.com', phone = '+4930123456', locale = 'de', leads = '{1 day}'
+    WHERE id = 'held';
     INSERT INTO reminders (key, hold_id, channel, expires_at, lead, due_at, next_at, created_at)
     VALUES ('hold-reminder:held:email:1893456000:86400', 'held', 'email', '2030-01-01Z', '1 day', '2029-12-31Z',
             '2029-12-31Z', '2026-01-01Z');
