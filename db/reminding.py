@@ -40,7 +40,7 @@ LETTER = "reminder"
 DUE = "r.channel = {channel} AND r.state IN ('scheduled', 'claimed') AND r.next_at <= now()"
 """SQL: somebody must look at reminder `r`: it is due, or its worker's lease is over."""
 
-_HOW_MANY = text(f"""
+HOW_MANY = text(f"""
 SELECT c.channel, (
     SELECT count(*) FROM (SELECT FROM reminders AS r WHERE {DUE.format(channel="c.channel")} LIMIT :most) AS few
 ) AS due
@@ -132,7 +132,7 @@ def dispatch(tx: Tx, *, apart: timedelta, most: int) -> dict[Channel, int]:
     if not sweeps.tick(tx, SWEEP, apart=apart):
         return {}
     by_index(tx)
-    return {Channel(row.channel): row.due for row in tx.execute(_HOW_MANY, {"most": most}) if row.due}
+    return {Channel(row.channel): row.due for row in tx.execute(HOW_MANY, {"most": most}) if row.due}
 
 
 def next_due(tx: Tx, channel: Channel) -> DueReminder | None:
