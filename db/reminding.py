@@ -29,7 +29,7 @@ from domain.due_reminders import (
 )
 from domain.holds import Status
 from domain.identity import HoldId, reminder_key
-from domain.reminding import Channel, Message
+from domain.reminding import ATTEMPTS, Channel, Made, Message
 
 SWEEP = "reminders"
 """What `status` calls this sweep."""
@@ -121,6 +121,21 @@ class Taken:
     """Until the hold's deadline, when it was taken."""
     age: timedelta
     """Since the first attempt, when it was taken."""
+    key_window: timedelta | None
+    """How long its provider knows the key."""
+
+    def made(self, took: timedelta) -> Made:
+        """The attempt as its judge sees it, after it took so long.
+
+        One that an operator asked for is the last: nothing follows it by itself.
+        """
+        return Made(
+            number=ATTEMPTS if self.asked else self.number,
+            left=self.left - took,
+            age=self.age + took,
+            key_window=None if self.asked else self.key_window,
+            doubt=self.uncertain,
+        )
 
 
 def dispatch(tx: Tx, *, apart: timedelta, most: int) -> dict[Channel, int]:
@@ -210,6 +225,7 @@ def claim(
         uncertain=due.doubt,
         left=due.expires_at - due.now,
         age=due.age,
+        key_window=provider.key_window,
     )
 
 

@@ -36,9 +36,10 @@ def sweep_reminders() -> int:
         due = reminding.dispatch(tx, apart=chosen.reminder_tick / 2, most=most)
     if not due or depth_of(LANE) >= most * len(Channel):
         return 0
-    for channel, count in due.items():
-        for _ in range(count):
-            publish(channel)
+    for turn in range(most):  # in turn, so that two channels with a backlog share the threads evenly
+        for channel, count in due.items():
+            if turn < count:
+                publish(channel)
     return sum(due.values())
 
 

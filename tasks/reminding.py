@@ -16,7 +16,7 @@ from db.reminder_outcomes import Settled
 from db.reminding import Taken
 from domain.due_reminders import DueReminder, HoldNow, Provider, Send, decide
 from domain.quiet_hours import Rules
-from domain.reminding import ATTEMPTS, Accepted, Channel, Made, Message, Outcome, judge
+from domain.reminding import Accepted, Channel, Message, Outcome, judge
 from gateways.messaging import Gateway
 from gateways.texts import TemplateFault
 
@@ -134,16 +134,7 @@ class _Turn:
         return outcome, timedelta(seconds=self._drain.clock() - began)
 
     def _settle(self, tx: Tx, taken: Taken, outcome: Outcome, took: timedelta) -> None:
-        """An attempt that an operator asked for is the last: nothing follows it by itself."""
-        assert self._provider is not None
-        made = Made(
-            number=ATTEMPTS if taken.asked else taken.number,
-            left=taken.left - took,
-            age=taken.age + took,
-            key_window=None if taken.asked else self._provider.key_window,
-            doubt=taken.uncertain,
-        )
-        following = judge(outcome, made, random=self._drain.random)
+        following = judge(outcome, taken.made(took), random=self._drain.random)
         settled = reminder_outcomes.settle(tx, taken, outcome, following, took=took)
         if not isinstance(outcome, Accepted) or settled is Settled.LOST:
             log.info(

@@ -14,7 +14,7 @@ from domain.due_reminders import Decision, Provider, Send, decide
 from domain.holds import Hold
 from domain.identity import HoldId, reminder_key
 from domain.quiet_hours import Rules
-from domain.reminding import Accepted, Channel, Made, Message, Outcome, Rendered, judge
+from domain.reminding import Accepted, Channel, Message, Outcome, Rendered, judge
 from domain.terms import For
 from tests.helpers import Desk
 
@@ -87,12 +87,10 @@ class Reminded(Desk):
         assert isinstance(found, Taken)
         return found
 
-    def settle(self, taken: Taken, outcome: Outcome = OK, provider: Provider = PLAIN) -> Settled:
-        made = Made(
-            number=taken.number, left=taken.left, age=taken.age, key_window=provider.key_window, doubt=taken.uncertain
-        )
+    def settle(self, taken: Taken, outcome: Outcome = OK) -> Settled:
+        following = judge(outcome, taken.made(TOOK), random=self.random)
         with self.database.transaction() as tx:
-            return reminder_outcomes.settle(tx, taken, outcome, judge(outcome, made, random=self.random), took=TOOK)
+            return reminder_outcomes.settle(tx, taken, outcome, following, took=TOOK)
 
 
 def keys(hold: Hold, channels: Sequence[Channel] = (EMAIL,), lead: timedelta = HOUR) -> list[str]:

@@ -98,12 +98,12 @@ def test_what_is_unknown_is_asked_again_with_key_and_text_where_the_provider_tak
     desk.reminded()
     desk.make_due()
     first = desk.taken(EMAIL, KEYED)
-    desk.settle(first, Unknown("reset"), KEYED)
+    desk.settle(first, Unknown("reset"))
     assert desk.rows("state", "uncertain") == [("scheduled", True)]
     desk.make_due()
     again = desk.taken(EMAIL, KEYED)
     assert again.message == first.message
-    desk.settle(again, provider=KEYED)
+    desk.settle(again)
     assert desk.rows("state", "attempts") == [("sent", 2)]
 
 
@@ -111,7 +111,7 @@ def test_the_same_key_is_not_relied_on_at_another_provider_or_after_its_window(d
     for name in ("h", "g"):
         desk.reminded(name)
         desk.make_due(name)
-        desk.settle(desk.taken(EMAIL, KEYED), Unknown("reset"), KEYED)
+        desk.settle(desk.taken(EMAIL, KEYED), Unknown("reset"))
     desk.make_due("h")
     assert isinstance(desk.take(EMAIL, PLAIN), LeaveUnknown)
     desk.sql("UPDATE reminders SET first_attempt_at = now() - interval '24 hours'")
@@ -141,7 +141,7 @@ def test_a_worker_that_ended_is_followed_by_another_where_the_provider_knows_the
     desk.end_leases()
     second = desk.taken(EMAIL, KEYED)
     assert (second.message, second.number, second.uncertain) == (first.message, 2, True)
-    assert desk.settle(first, provider=KEYED) is Settled.LOST
+    assert desk.settle(first) is Settled.LOST
     assert desk.rows("state", "token") == [("claimed", second.token)]
     assert desk.attempts() == [(1, "resend", "accepted"), (2, "resend", None)]
 
@@ -284,7 +284,7 @@ def test_a_retry_in_doubt_of_a_hold_that_was_closed_meanwhile_is_unknown(desk: R
         taken = desk.taken(EMAIL, KEYED)
         if late:
             desk.confirm(name)
-        desk.settle(taken, Unknown("reset"), KEYED)
+        desk.settle(taken, Unknown("reset"))
         if not late:
             desk.confirm(name)
     assert desk.states("h") + desk.states("g") == ["unknown", "unknown"]
