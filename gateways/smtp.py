@@ -20,6 +20,7 @@ import smtplib
 import socket
 import ssl
 from collections import deque
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import StrEnum
@@ -254,15 +255,32 @@ class Smtp:
             _Refused: at MAIL, where nothing of this message was shown yet.
             OSError, HTTPException, ValueError: the connection broke at MAIL.
         """
-        _expect(250, "the sender", *connection.docmd(f"MAIL FROM:<{self._sender.address}>"))
+        commands = (f"MAIL FROM:<{self._sender.address}>", f"RCPT TO:<{one_line('to', to)}>", "DATA")
+        replies = _replies(connection, commands)
+        _expect(250, "the sender", *next(replies))
         try:
-            code, said = connection.docmd(f"RCPT TO:<{one_line('to', to)}>")
+            code, said = next(replies)
             if code not in {250, 251}:
                 return _refusal("the recipient", code, said)
-            code, said = connection.docmd("DATA")
+            code, said = next(replies)
         except _TROUBLE as error:
             return Deferred(f"not accepted: {why(error, 'before the message')}")
         return None if code == _GO_ON else _refusal("the message", code, said)
+
+
+def _replies(connection: _Connection, commands: Sequence[str]) -> Iterator[tuple[int, bytes]]:
+    """What each is answered: all are sent at once where the server offers that (RFC 2920), else one after the other.
+
+    A refusal in between leaves the connection in no known state, so it is closed: a server that waits for the text
+    sees no dot, and has accepted nothing.
+    """
+    if connection.has_extn("pipelining"):
+        connection.send("".join(f"{command}\r\n" for command in commands))
+        for _ in commands:
+            yield connection.getreply()
+    else:
+        for command in commands:
+            yield connection.docmd(command)
 
 
 def _deliver(connection: _Connection, key: str, mail: bytes, sender: Mailbox) -> Outcome:

@@ -61,7 +61,14 @@ class MailServer:
         right = isinstance(given, LoginPassword) and given == LoginPassword(user.encode(), password.encode())
         return AuthResult(success=right, handled=right)
 
-    async def handle_RCPT(  # noqa: N802 - the library's name for it
+    async def handle_EHLO(  # noqa: N802 - the library's name and order
+        self, _server: SMTP, session: Session, _envelope: Envelope, hostname: str, responses: list[str]
+    ) -> list[str]:
+        """Take commands that come together, as most servers do; the library can, and does not say so."""
+        session.host_name = hostname
+        return [*responses[:-1], "250-PIPELINING", responses[-1]]
+
+    async def handle_RCPT(  # noqa: N802 - as above
         self, _server: SMTP, _session: Session, envelope: Envelope, address: str, _options: list[str]
     ) -> str:
         """Take the recipient, unless told otherwise."""

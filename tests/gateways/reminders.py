@@ -61,6 +61,10 @@ HONEST: dict[str, Step] = {
 }  # fmt: skip
 
 
+PIPELINING: dict[str, Step] = {"EHLO": b"250-stand-in\r\n250 PIPELINING\r\n"}
+"""What a server says that takes commands together."""
+
+
 class Script:
     """A mail server that does at each step what it is told to, else what an honest one does."""
 

@@ -18,10 +18,12 @@ from domain.reminding import Accepted, Channel, Deferred, Message, Outcome, Reje
 from gateways.resolver import Resolver
 from gateways.smtp import Security, Server, Smtp
 from tests.gateways.conftest import ServerContext
+from tests.gateways.receiver import Talk
 from tests.gateways.reminders import (
     BRIEF,
     DEADLINE,
     EMAIL,
+    PIPELINING,
     SENDER,
     Script,
     Step,
@@ -172,26 +174,46 @@ STAGES: list[tuple[str, Step, Outcome]] = [
 
 @pytest.mark.parametrize(("stage", "step", "outcome"), STAGES)
 def test_each_stage_says_what_is_certain(stage: str, step: Step, outcome: Outcome) -> None:
-    deadline = BRIEF if step is hanging else DEADLINE
-    with scripted({stage: step}) as (receiver, script):
+    _fails_at({stage: step}, outcome, deadline=BRIEF if step is hanging else DEADLINE, taken=stage == ".")
+
+
+@pytest.mark.parametrize(
+    ("stage", "step", "outcome"),
+    [one for one in STAGES if one[0] in {"MAIL", "RCPT", "DATA", "."} and one[1] is not hanging],
+)
+def test_a_server_that_takes_commands_together_is_understood_the_same(stage: str, step: Step, outcome: Outcome) -> None:
+    _fails_at(PIPELINING | {stage: step}, outcome, deadline=DEADLINE, taken=stage == ".")
+
+
+def _fails_at(steps: dict[str, Step], outcome: Outcome, *, deadline: timedelta, taken: bool) -> None:
+    with scripted(steps) as (receiver, script):
         with gateway(receiver.port, deadline=deadline) as smtp:
             found = smtp.send(EMAIL)
         assert found == outcome
-        assert len(script.taken) == (stage == ".")
+        assert len(script.taken) == taken
         assert "anna" not in str(found)
 
 
 def test_the_text_alone_is_not_accepted() -> None:
     big = Message(EMAIL.key, Channel.EMAIL, EMAIL.to, Rendered("s", "x" * 50_000_000, None))
-    with scripted({"DATA": _go_on_and_close}) as (receiver, script), gateway(receiver.port) as smtp:
+    with scripted({"DATA": then_closing(b"354 go on\r\n")}) as (receiver, script), gateway(receiver.port) as smtp:
         outcome = smtp.send(big)
         assert script.taken == []
     assert isinstance(outcome, Deferred)
     assert outcome.reason.endswith(", before the end of the message")
 
 
-def _go_on_and_close(talk: object) -> None:
-    then_closing(b"354 go on\r\n")(talk)  # type: ignore[operator,arg-type]  # a step that is called
+def test_commands_go_together_where_the_server_takes_that_and_one_by_one_where_not() -> None:
+    for steps, at_mail in ((PIPELINING, 2), ({}, 0)):
+        came: list[int] = []
+
+        def mail(talk: Talk, came: list[int] = came) -> None:
+            came.append(talk.left.count(b"\r\n"))
+            talk.say(b"250 2.1.0 ok\r\n")
+
+        with scripted(steps | {"MAIL": mail}) as (receiver, _), gateway(receiver.port) as smtp:
+            assert [smtp.send(EMAIL), smtp.send(EMAIL)] == [TAKEN, TAKEN]
+        assert came == [at_mail, at_mail]
 
 
 def test_a_connection_that_the_server_closed_while_it_rested_costs_nothing() -> None:
@@ -210,9 +232,10 @@ def test_a_connection_that_rested_and_is_told_421_costs_nothing() -> None:
 
 
 def _only_once(script: Script, reply: bytes) -> Step:
-    def step(talk: object) -> None:
+    def step(talk: Talk) -> None:
         script.steps["MAIL"] = b"250 2.1.0 ok\r\n"
-        then_closing(reply)(talk)  # type: ignore[operator,arg-type]  # a step that is called
+        talk.say(reply)
+        raise EOFError
 
     return step
 
@@ -278,8 +301,8 @@ def _no_such_name(*_: object, **__: object) -> list[tuple[object, object, object
 
 
 def test_a_dripping_server_is_left_at_the_deadline() -> None:
-    def drip(talk: object) -> None:
-        talk.drip(b"250-x\r\n" * 1000, 0.02)  # type: ignore[attr-defined]  # a Talk
+    def drip(talk: Talk) -> None:
+        talk.drip(b"250-x\r\n" * 1000, 0.02)
 
     with scripted({".": drip}) as (receiver, _), gateway(receiver.port, deadline=BRIEF) as smtp:
         assert smtp.send(EMAIL) == Unknown("no answer: the deadline came after the end of the message")
