@@ -147,7 +147,7 @@ def prune(
     if holds_age is not None:
         print(pruned)
     if contacts_age is not None:
-        print(f"contacts of {erased:,} holds erased")
+        print(f"contacts erased of closed holds: {erased:,}")
     return 0
 
 

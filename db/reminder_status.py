@@ -83,7 +83,7 @@ class ReminderStatus:
             lines.append(f"{wait}: see that a worker of its lane runs, and its provider answers")
         if waiting:
             lines.append(
-                f"of {waiting} reminders nobody knows whether they were accepted: see "
+                f"nobody knows whether some reminders were accepted ({waiting}): see "
                 "`holdfast reminders list --waiting`, then resend or leave each"
             )
         return lines

@@ -181,7 +181,7 @@ def test_status_counts_reminders_and_turns_red_for_what_waits_is_late_or_lacks_a
         "reminders has never ticked",
         "no gateway is set for sms, and a reminder was dropped",
         "a reminder is late by 6m, more than 5m",
-        "of 1 reminders nobody knows whether they were accepted",
+        "nobody knows whether some reminders were accepted (1)",
     ]
 
 
