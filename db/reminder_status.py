@@ -92,6 +92,6 @@ class ReminderStatus:
 def of_all(tx: Tx, now: datetime) -> ReminderStatus:
     """How reminders stood at `now`."""
     return ReminderStatus(
-        channels=[ChannelStatus(**row._asdict()) for row in tx.execute(_BY_CHANNEL, {"now": now})],
-        without_gateway=list(tx.execute(_NO_GATEWAY, {"now": now}).scalars()),
+        channels=tuple(ChannelStatus(**row._asdict()) for row in tx.execute(_BY_CHANNEL, {"now": now})),
+        without_gateway=tuple(tx.execute(_NO_GATEWAY, {"now": now}).scalars()),
     )

@@ -1,6 +1,6 @@
 """What becomes of a reminder whose time has come, judged while its row is locked and before anything is sent."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from random import Random
 from typing import assert_never
@@ -32,8 +32,8 @@ class HoldNow:
     status: Status
     expires_at: datetime
     timezone: str | None
-    email: str | None
-    phone: str | None
+    email: str | None = field(repr=False)
+    phone: str | None = field(repr=False)
     locale: str | None
 
     def contact(self, channel: Channel) -> str | None:
@@ -88,7 +88,7 @@ class DueReminder:
 class Send:
     """It is sent now, to this address."""
 
-    to: str
+    to: str = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ import pytest
 from db import dead_letters, erasing, pruning, reconcile, reminder_desk, reminding, trace
 from db import status as operating_status
 from db.engine import Database
+from db.invariants_reminders import REMINDER_INVARIANTS
 from db.reminder_desk import Decided, Selection
 from db.reminding import Taken
 from domain.holds import Done
@@ -157,6 +158,7 @@ def test_reconcile_finds_what_must_not_be_and_nothing_else(desk: Reminded) -> No
         "reminder-lease": "UPDATE reminders SET state = 'claimed', next_at = now() - interval '1 hour' "
         "WHERE state = 'scheduled'",
     }
+    assert breaking.keys() == REMINDER_INVARIANTS.keys()
     for check, statement in breaking.items():
         with desk.database.engine.connect() as connection, connection.begin() as broken:
             connection.exec_driver_sql(statement)
