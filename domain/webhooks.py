@@ -1,7 +1,6 @@
 """What an attempt to deliver came to, and what follows from it: the table of outcomes, and the ladder of waits."""
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
@@ -239,33 +238,3 @@ def _http_date(raw: str | None) -> datetime | None:
         return instant.astimezone(UTC) if instant.tzinfo else instant.replace(tzinfo=UTC)
     except (ValueError, TypeError, IndexError, OverflowError):
         return None
-
-
-_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,64}", re.ASCII)
-_VALUE = re.compile(r"(?:[!-~](?:[ -~]{0,1022}[!-~])?)?", re.ASCII)
-_MOST_HEADERS = 20
-_OURS = frozenset({
-    "accept-encoding", "connection", "content-encoding", "content-length", "content-type", "cookie", "expect", "host",
-    "keep-alive", "proxy-authorization", "proxy-connection", "te", "trailer", "transfer-encoding", "upgrade",
-    "user-agent",
-})  # fmt: skip
-
-
-def check_headers(headers: Mapping[str, str]) -> dict[str, str]:
-    """An endpoint's own headers, as they will be sent.
-
-    Raises:
-        BadInput: too many, a sign that no header may hold (a line break before all), or a name that is ours to set.
-    """
-    if len(headers) > _MOST_HEADERS:
-        raise BadInput("headers", f"are more than {_MOST_HEADERS}")
-    if len({name.lower() for name in headers}) < len(headers):
-        raise BadInput("headers", "hold one name twice; case makes no difference")
-    for name, value in headers.items():
-        if _NAME.fullmatch(name) is None:
-            raise BadInput("headers", f"{name[:70]!r} is no header name; use letters, digits and hyphens")
-        if name.lower() in _OURS or name.lower().startswith("webhook-"):
-            raise BadInput("headers", f"{name} is set by Holdfast; choose another name")
-        if _VALUE.fullmatch(value) is None:
-            raise BadInput("headers", f"{name} has a value no header may hold; use up to 1024 signs of ASCII")
-    return dict(headers)

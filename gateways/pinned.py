@@ -5,7 +5,6 @@ import logging
 import socket
 import ssl
 from http import client
-from time import monotonic
 from typing import Any
 
 import requests
@@ -16,7 +15,7 @@ from urllib3 import HTTPConnectionPool, HTTPSConnectionPool
 from urllib3.connection import HTTPConnection, HTTPSConnection
 
 from domain.addresses import Target
-from gateways.exchange import UNDER_WAY, Exchange, PlainSocket, Stage
+from gateways.exchange import UNDER_WAY, Exchange, PlainSocket, Stage, uptime
 from gateways.resolver import Address, Resolver, SockAddr
 
 logging.getLogger("urllib3").setLevel(logging.ERROR)  # below that it writes URLs, which may hold a receiver's token
@@ -24,6 +23,8 @@ logging.getLogger("urllib3").setLevel(logging.ERROR)  # below that it writes URL
 _MOST_ADDRESSES = 4
 _CONNECTION_LIVES = 120.0
 """Seconds. Then the name is looked up anew, so that traffic follows it."""
+_JOINED = 64 * 1024
+"""Bytes of a body that are copied behind its head; a longer one goes out by itself."""
 _CONNECTION_RESTS = 4.0
 """Seconds. Most receivers close after five or more; a request that crosses such a close on its way is a failure."""
 
@@ -62,6 +63,8 @@ class _Pinned:
         self._resolver = resolver
         self._opened = self._used = 0.0
         self._peer: str | None = None
+        self._body_follows = False
+        self._head = b""
 
     def _new_conn(self: Any) -> socket.socket:
         exchange = UNDER_WAY.get()
@@ -69,21 +72,30 @@ class _Pinned:
         addresses = self._resolver.addresses(self.host, self.port, exchange.left())
         sock = connected(addresses, exchange)
         exchange.stage = Stage.TLS if isinstance(self, HTTPSConnection) else Stage.SEND
-        self._opened, self._peer = monotonic(), exchange.peer
+        self._opened, self._peer = uptime(), exchange.peer
         return sock
 
     def request(self: Any, *args: Any, **options: Any) -> None:
-        self._used = monotonic()
+        self._used = uptime()
         if self.sock is not None:
             UNDER_WAY.get().peer = self._peer
+        self._head, self._body_follows = b"", 0 < len(options["body"]) <= _JOINED
         super().request(*args, **options)  # type: ignore[misc]  # a mixin before a connection
+
+    def send(self: Any, data: Any) -> None:
+        """Head and body together, in one segment and one record of TLS; the library would send one after the other."""
+        if self._body_follows:
+            self._head, self._body_follows = data, False
+        else:
+            joined, self._head = self._head + data, b""
+            super().send(joined)  # type: ignore[misc]  # a mixin before a connection
 
     @property
     def is_connected(self: Any) -> bool:
         """Whether this connection may carry one more request."""
-        now = monotonic()
+        now = uptime()
         fresh: bool = now - self._opened < _CONNECTION_LIVES and now - self._used < _CONNECTION_RESTS
-        return fresh and super().is_connected  # type: ignore[misc]  # a mixin before a connection
+        return fresh and super().is_connected and not self.sock.leftover()  # type: ignore[misc]  # a mixin before a connection
 
 
 class _PlainConnection(_Pinned, HTTPConnection):

@@ -10,13 +10,19 @@ from typing import Any
 from domain.addresses import allowed_address
 
 _AT_ONCE = 32
+_LONGEST = 4.0
+"""Seconds. A resolver that answers at all has answered by then; a silent one must not hold a request's whole time."""
 
 SockAddr = tuple[str, int] | tuple[str, int, int, int]
 Address = tuple[socket.AddressFamily, SockAddr]
 Lookup = Callable[..., Sequence[tuple[Any, Any, Any, Any, Any]]]
 
-_NO_SUCH_NAME = {socket.EAI_NONAME, socket.EAI_NODATA, socket.EAI_FAIL}
-"""The resolver answered, and the answer is no. Whatever else it says tells of the resolver."""
+_NO_SUCH_NAME = {socket.EAI_NONAME, socket.EAI_NODATA, socket.EAI_ADDRFAMILY}
+"""The resolver answered, and the answer is no: no such name, or none with an address.
+
+Whatever else it says tells of the resolver or of this machine: EAI_AGAIN that nobody answered, EAI_FAIL that a name
+server would not, EAI_SYSTEM and EAI_MEMORY what we lack, the rest that we asked in the wrong way.
+"""
 
 
 class BlockedAddress(Exception):
@@ -40,21 +46,21 @@ class Resolver:
 
     def __init__(
         self, *, loopback: bool = False, anywhere: bool = False, lookup: Lookup = socket.getaddrinfo,
-        at_once: int = _AT_ONCE,
+        at_once: int = _AT_ONCE, longest: float = _LONGEST,
     ) -> None:  # fmt: skip
-        """`loopback` opens 127.0.0.0/8 and ::1: for development and tests.
+        """`loopback` opens 127.0.0.0/8 and ::1: for development and tests. `longest` in seconds, for each look-up.
 
         `anywhere` opens every address: for a host that whoever runs Holdfast has set, such as a mail relay within.
         """
         self._loopback = loopback
         self._anywhere = anywhere
         self._lookup = lookup
-        self._at_once = at_once
+        self._at_once, self._longest = at_once, longest
         self._pending: dict[tuple[str, int], Future[list[Address]]] = {}
         self._lock = Lock()
 
     def addresses(self, host: str, port: int, limit: float) -> list[Address]:
-        """Where to connect to, best first; each one is checked. `limit` in seconds.
+        """Where to connect to, best first; each one is checked. `limit` in seconds; a look-up has its own besides.
 
         Raises:
             BlockedAddress: one of them may not be connected to.
@@ -72,7 +78,7 @@ class Resolver:
 
     def _looked_up(self, host: str, port: int, limit: float) -> list[Address]:
         try:
-            return self._asked(host, port).result(limit)
+            return self._asked(host, port).result(min(limit, self._longest))
         except TimeoutError:
             raise ResolverSilent("no answer in time") from None
         except socket.gaierror as error:

@@ -3,7 +3,7 @@
 import ssl
 import zlib
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -19,8 +19,8 @@ from requests.utils import DEFAULT_CA_BUNDLE_PATH
 from domain.addresses import NOT_ALLOWED, Target, check_url
 from domain.errors import BadInput
 from domain.signing import Key, signed_headers
-from domain.webhooks import Answered, Failed, FailureKind, Result, check_headers, parse_retry_after
-from gateways.exchange import UNDER_WAY, Exchange, Stage, tls_context
+from domain.webhooks import Answered, Failed, FailureKind, Result, parse_retry_after
+from gateways.exchange import UNDER_WAY, Exchange, Stage, tls_context, uptime
 from gateways.pinned import PinnedSession, is_our_fault
 from gateways.resolver import BlockedAddress, NameUnknown, Resolver, ResolverSilent
 
@@ -42,8 +42,9 @@ class Post:
     """The instant of this attempt in Unix seconds, by the database's clock."""
     body: bytes = field(repr=False)
     keys: Sequence[Key] = field(repr=False)
-    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """The endpoint's own; they may hold its credentials."""
+    not_after: float
+    """The last instant of `uptime` at which it may begin: when the delivery was taken, plus its lease, less the
+    deadline. So it is over before another worker may take it, however long this one was stopped meanwhile."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,7 +100,13 @@ class Sender:
         return target
 
     def send(self, post: Post) -> Result:
-        """Make one request within the deadline. Never raises: what a receiver does is a value."""
+        """Make one request within the deadline. Never raises: what a receiver does is a value.
+
+        A worker that was frozen since it took the delivery sends nothing: another may have taken it by now. Frozen
+        later, before the first byte, it finds the deadline over, which runs on a clock that does not stop.
+        """
+        if uptime() > post.not_after:
+            return Failed(FailureKind.OURS, "this worker stood still since it took the delivery", None, sent=False)
         with _under_way(self.limits) as exchange:
             try:
                 target = check_url(post.url, dangerous=self._dangerous)
@@ -141,7 +148,6 @@ class Sender:
         request.method, request.url, request.body = "POST", target.url, post.body
         request.headers = CaseInsensitiveDict(
             self._fixed
-            | check_headers(post.headers)
             | signed_headers(post.keys, post.event_id, post.timestamp, post.body)
             | {"Content-Length": str(len(post.body))}
         )
@@ -205,6 +211,8 @@ def _came_to_nothing(error: Exception, exchange: Exchange) -> Result:
     if exchange.status is not None:
         return Answered(exchange.status, "", None, exchange.peer or "")
     kind, detail = _kind(error, exchange.stage)
+    if kind is FailureKind.TIMEOUT and exchange.stood_still():
+        kind, detail = FailureKind.OURS, f"this worker stood still {exchange.stage}"
     peer = None if kind is FailureKind.BLOCKED else exchange.peer
     return Failed(kind, _line(detail), peer, exchange.sent)
 
@@ -241,7 +249,8 @@ def _on_the_wire(cause: BaseException, stage: Stage) -> tuple[FailureKind, str] 
         case OSError():
             return _broken(cause, stage)
         case client.HTTPException():
-            return FailureKind.PROTOCOL, f"{type(cause).__name__}: {cause}"
+            kind = FailureKind.TLS if stage is Stage.TLS else FailureKind.PROTOCOL
+            return kind, f"{type(cause).__name__}: {cause}"
     return None
 
 
@@ -260,10 +269,11 @@ def _broken(error: OSError, stage: Stage) -> tuple[FailureKind, str]:
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:
-    """An exception and what it was raised from or in: libraries wrap theirs several times."""
+    """An exception and what it was raised from or in, or was made of: libraries wrap theirs several times."""
     while error is not None:
         yield error
-        error = error.__cause__ or error.__context__
+        held = next((part for part in error.args if isinstance(part, BaseException)), None)
+        error = error.__cause__ or error.__context__ or held
 
 
 def _line(text: str) -> str:

@@ -8,6 +8,7 @@ from domain.endpoints import EndpointId
 from domain.errors import HoldfastError
 from domain.signing import Key
 from domain.webhooks import Failed, FailureKind, Result
+from gateways.exchange import uptime
 from gateways.signing import parse_key
 from gateways.vault import Vault
 from gateways.webhook import Limits, Post, Sender
@@ -32,8 +33,13 @@ def sender() -> Sender:
     return Sender(Limits(deadline=chosen.webhook_deadline), dangerous=chosen.dangerous_webhook_targets)
 
 
-def send(taken: Taken) -> Result:
-    """Make the one request of a taken delivery. A secret that cannot be opened is a fault of ours."""
+def send(taken: Taken, taken_at: float | None = None) -> Result:
+    """Make the one request of a taken delivery. A secret that cannot be opened is a fault of ours.
+
+    `taken_at` is read from `uptime` before the delivery is taken; without it, its lease is thought to begin now.
+    """
+    began = uptime() if taken_at is None else taken_at
+    spare = settings().webhook_lease - settings().webhook_deadline
     try:
         keys = [_opened(taken.endpoint_id, key) for key in taken.keys]
     except HoldfastError as problem:
@@ -46,6 +52,7 @@ def send(taken: Taken) -> Result:
             timestamp=int(taken.at.timestamp()),
             body=taken.body,
             keys=keys,
+            not_after=began + spare.total_seconds(),
         )
     )
 

@@ -26,7 +26,6 @@ from domain.webhooks import (
     Retry,
     RetryPolicy,
     Verdict,
-    check_headers,
     judge,
     parse_retry_after,
     wait_before,
@@ -295,36 +294,3 @@ def test_retry_after_is_read_in_both_forms(raw: str | None, date: str | None, wa
 def test_no_retry_after_whatever_raises_or_asks_for_too_much(raw: str, date: str | None) -> None:
     wait = parse_retry_after(raw, now=NOW, date=date)
     assert wait is None or timedelta(0) <= wait <= HOUR
-
-
-def test_an_endpoints_headers_are_kept_as_they_are() -> None:
-    headers = {"Authorization": "Bearer abc", "X-Empty": "", "X-Tab.1": "a b"}
-    assert check_headers(headers) == headers
-
-
-@pytest.mark.parametrize("name", ["", "a b", "a:b", "a\r\nb", "a\n", "ä", "a\x00", "x" * 65])
-def test_what_is_no_header_name_is_refused(name: str) -> None:
-    with pytest.raises(BadInput) as refused:
-        check_headers({name: "x"})
-    assert str(refused.value) == f"headers: {name!r} is no header name; use letters, digits and hyphens"
-
-
-@pytest.mark.parametrize("value", ["a\r\nb", "a\n", "\r", "a\x00", "ä", " a", "a ", "x" * 1025, "a\x7f"])
-def test_a_value_that_could_end_a_header_is_refused_and_not_repeated(value: str) -> None:
-    with pytest.raises(BadInput) as refused:
-        check_headers({"X-A": value})
-    assert str(refused.value) == "headers: X-A has a value no header may hold; use up to 1024 signs of ASCII"
-
-
-@pytest.mark.parametrize("name", ["Host", "content-length", "Transfer-Encoding", "User-Agent", "Webhook-Id", "COOKIE"])
-def test_a_name_that_is_ours_is_refused(name: str) -> None:
-    with pytest.raises(BadInput) as refused:
-        check_headers({name: "x"})
-    assert str(refused.value) == f"headers: {name} is set by Holdfast; choose another name"
-
-
-def test_too_many_headers_or_one_twice_are_refused() -> None:
-    with pytest.raises(BadInput, match=r"^headers: are more than 20$"):
-        check_headers({f"X-{number}": "x" for number in range(21)})
-    with pytest.raises(BadInput, match=r"^headers: hold one name twice; case makes no difference$"):
-        check_headers({"X-A": "1", "x-a": "2"})

@@ -2,6 +2,7 @@
 
 import contextlib
 import gc
+import select
 import socket
 import ssl
 import threading
@@ -11,12 +12,11 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-import requests.utils
 import trustme
 
 from domain.webhooks import Answered, Failed, FailureKind
 from gateways import pinned
-from gateways.exchange import UNDER_WAY, Exchange, tls_context
+from gateways.exchange import UNDER_WAY, Exchange, PlainSocket, tls_context
 from gateways.webhook import Limits, Sender
 from tests.gateways.conftest import ServerContext
 from tests.gateways.posts import post
@@ -106,20 +106,20 @@ def test_a_handshake_broken_off_fails_in_the_handshake(sender: Sender) -> None:
     assert (failed.kind, failed.sent) == (FailureKind.TLS, False)
 
 
-def test_a_tls_socket_without_a_handshake_sends_nothing() -> None:
-    ours, theirs = socket.socketpair()
-    context = tls_context(requests.utils.DEFAULT_CA_BUNDLE_PATH)
-    with ours, theirs, context.wrap_socket(ours, server_hostname="x.example", do_handshake_on_connect=False) as dead:
+def test_a_connection_reset_before_its_handshake_is_closed_and_nothing_goes_out(ca_file: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        ours = PlainSocket()
+        ours.connect(listener.getsockname())
+        Talk(listener.accept()[0], threading.Event()).reset()
+        assert select.select([ours], [], [], 5)[0]
         token = UNDER_WAY.set(Exchange(5, 100))
         try:
-            with pytest.raises(ConnectionResetError):
-                dead.sendall(b"secret")
+            with pytest.raises((ConnectionResetError, BrokenPipeError)):
+                tls_context(str(ca_file)).wrap_socket(ours, server_hostname="localhost")
             assert not UNDER_WAY.get().sent
         finally:
             UNDER_WAY.reset(token)
-        theirs.settimeout(0)
-        with pytest.raises(BlockingIOError):
-            theirs.recv(1)
+    assert ours.fileno() == -1
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -33,8 +34,8 @@ def found(*addresses: str, port: int = 443) -> Answers:
     ]
 
 
-def resolving(lookup: Callable[[str, int], Answers], *, loopback: bool = False, at_once: int = 32) -> Resolver:
-    return Resolver(loopback=loopback, lookup=lambda host, port, **_: lookup(host, port), at_once=at_once)
+def resolving(lookup: Callable[[str, int], Answers], *, loopback: bool = False, **bounds: Any) -> Resolver:
+    return Resolver(loopback=loopback, lookup=lambda host, port, **_: lookup(host, port), **bounds)
 
 
 def sending(resolver: Resolver, deadline: float = 5) -> contextlib.closing[Sender]:
@@ -145,22 +146,49 @@ def failing(errno: int) -> Callable[[str, int], Answers]:
     return lookup
 
 
+NO_ADDRESS = Failed(FailureKind.DNS, "the host has no address", None, sent=False)
+
+
 @pytest.mark.parametrize(
-    ("lookup", "failed"),
+    "lookup",
     [
-        (failing(socket.EAI_NONAME), Failed(FailureKind.DNS, "the host has no address", None, sent=False)),
-        (failing(socket.EAI_NODATA), Failed(FailureKind.DNS, "the host has no address", None, sent=False)),
-        (lambda *_: [], Failed(FailureKind.DNS, "the host has no address", None, sent=False)),
-        (failing(socket.EAI_AGAIN), Failed(FailureKind.OURS, "the resolver fails: as told", None, sent=False)),
-        (failing(socket.EAI_MEMORY), Failed(FailureKind.OURS, "the resolver fails: as told", None, sent=False)),
+        failing(socket.EAI_NONAME),
+        failing(socket.EAI_NODATA),
+        failing(socket.EAI_ADDRFAMILY),
+        lambda *_: [],
     ],
-    ids=["no name", "no data", "nothing", "no answer", "no memory"],
+    ids=["no name", "no data", "none of our families", "nothing"],
 )
-def test_the_resolvers_no_is_the_receivers_fault_and_its_silence_is_ours(
-    lookup: Callable[[str, int], Answers], failed: Failed
-) -> None:
+def test_a_name_without_an_address_is_the_receivers_fault(lookup: Callable[[str, int], Answers]) -> None:
     with sending(resolving(lookup)) as sender:
-        assert sender.send(post("https://hooks.example.com/")) == failed
+        assert sender.send(post("https://hooks.example.com/")) == NO_ADDRESS
+
+
+@pytest.mark.parametrize(
+    "name",
+    sorted({name for name in dir(socket) if name.startswith("EAI_")} - {"EAI_NONAME", "EAI_NODATA", "EAI_ADDRFAMILY"}),
+)
+def test_every_other_word_of_the_resolver_is_a_fault_of_ours(name: str) -> None:
+    with sending(resolving(failing(getattr(socket, name)))) as sender:
+        failed = sender.send(post("https://hooks.example.com/"))
+    assert failed == Failed(FailureKind.OURS, "the resolver fails: as told", None, sent=False)
+
+
+def test_a_look_up_has_a_limit_of_its_own() -> None:
+    go_on = threading.Event()
+
+    def hang(_host: str, _port: int) -> Answers:
+        go_on.wait(10)
+        return found(PUBLIC)
+
+    with sending(resolving(hang, longest=0.2), deadline=8) as sender:
+        started = time.monotonic()
+        failed = sender.send(post("https://slow.example/"))
+        took = time.monotonic() - started
+        go_on.set()
+    assert failed == Failed(FailureKind.OURS, "the resolver fails: no answer in time", None, sent=False)
+    assert 0.2 <= took < 4
+    assert Resolver()._longest == 4.0
 
 
 def test_a_look_up_that_hangs_ends_at_the_deadline_and_holds_one_thread() -> None:
