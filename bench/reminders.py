@@ -13,6 +13,7 @@
 
 import argparse
 import json
+import math
 import subprocess
 import sys
 import tempfile
@@ -239,7 +240,7 @@ def send_all(mail: int, api: str, count: int) -> None:
                 return
             key = f"hold-reminder:b-{number:09}:{gateway.channel}:1796000000:86400"
             message = Message(key, gateway.channel, to, Rendered("Your hold ends", "Your hold on slot-1 ends.", None))
-            assert isinstance(gateway.send(message), Accepted)
+            assert isinstance(gateway.send(message, not_after=math.inf), Accepted)
 
     threads = [threading.Thread(target=work, args=(gateways[place % 2],)) for place in range(LANE.at_once)]
     began = time.perf_counter()

@@ -33,8 +33,8 @@ from domain.contacts import one_line
 from domain.errors import BadInput
 from domain.reminding import Accepted, Deferred, Outcome, Rejected, Unknown
 from domain.webhooks import parse_retry_after
-from gateways.exchange import Exchange, tls_context
-from gateways.messaging import under_way, why
+from gateways.exchange import Exchange, tls_context, uptime
+from gateways.messaging import STOOD_STILL, under_way, why
 from gateways.pinned import PinnedSession
 from gateways.resolver import Resolver
 
@@ -112,9 +112,11 @@ class Api:
         tls = tls_context(str(ca_file or DEFAULT_CA_BUNDLE_PATH))
         self._session = PinnedSession(target, Resolver(anywhere=True), tls, connections=CONNECTIONS)
 
-    def post(self, path: str, headers: Mapping[str, str], body: bytes) -> Reply | NoReply:
-        """One request within the deadline. Never raises."""
+    def post(self, path: str, headers: Mapping[str, str], body: bytes, *, not_after: float) -> Reply | NoReply:
+        """One request within the deadline, begun by then. Never raises."""
         with under_way(self._deadline, _BODY + _HEAD) as exchange:
+            if uptime() > not_after:
+                return NoReply(STOOD_STILL, sent=False)
             try:
                 with closing(self._session.send(
                     self._request(path, headers, body),

@@ -34,8 +34,13 @@ class Gateway(Protocol):
     def key_window(self) -> timedelta | None:
         """How long the provider answers a repeated key without sending again; None where it takes no key."""
 
-    def send(self, message: Message) -> Outcome:
-        """Send once, within the deadline. Never raises; no reason it gives holds a contact, a text or a secret."""
+    def send(self, message: Message, *, not_after: float) -> Outcome:
+        """Send once, within the deadline. Never raises; no reason it gives holds a contact, a text or a secret.
+
+        `not_after`: nothing is begun once `gateways.exchange.uptime` is past this. A worker that was frozen since it
+        took the reminder, or whose machine was, must not send what an operator may have sent again by now. Frozen
+        later, it finds the deadline over, which runs on the same clock and is kept at every read and write.
+        """
 
     def close(self) -> None:
         """Close idle connections."""
@@ -50,6 +55,10 @@ def under_way(deadline: timedelta, budget: int) -> Iterator[Exchange]:
         yield exchange
     finally:
         UNDER_WAY.reset(token)
+
+
+STOOD_STILL = "this worker stood still since it took the reminder"
+"""Why a message was not begun; it may be, by whoever has the reminder now."""
 
 
 def why(error: BaseException | None, stage: str) -> str:  # noqa: PLR0911 - one line a cause

@@ -36,7 +36,7 @@ class Resend:
         headers = {"Authorization": f"Bearer {api_key}", "Content-Type": "application/json"}
         self._api = Api(url, headers, deadline=deadline, ca_file=ca_file)
 
-    def send(self, message: Message) -> Outcome:
+    def send(self, message: Message, *, not_after: float) -> Outcome:
         """Send once; see `gateways.api` for what is certain when."""
         text = message.text
         fields = {
@@ -44,7 +44,7 @@ class Resend:
             "headers": {"Auto-Submitted": "auto-generated"},
         }  # fmt: skip
         body = json.dumps(fields | ({"html": text.html} if text.html else {})).encode()
-        answer = self._api.post("/emails", {"Idempotency-Key": message.key}, body)
+        answer = self._api.post("/emails", {"Idempotency-Key": message.key}, body, not_after=not_after)
         return outcome(answer, message_id=lambda said: said["id"], error_code=lambda said: said["name"])
 
     def close(self) -> None:

@@ -34,9 +34,9 @@ from requests.utils import DEFAULT_CA_BUNDLE_PATH
 from domain.contacts import Mailbox, check_mailbox, one_line
 from domain.errors import BadInput
 from domain.reminding import Accepted, Channel, Deferred, Message, Outcome, Rejected, Unknown
-from gateways.exchange import UNDER_WAY, Stage, tls_context
+from gateways.exchange import UNDER_WAY, Stage, tls_context, uptime
 from gateways.mail import composed, message_id
-from gateways.messaging import under_way, why
+from gateways.messaging import STOOD_STILL, under_way, why
 from gateways.pinned import connected
 from gateways.resolver import NameUnknown, Resolver, ResolverSilent
 
@@ -190,13 +190,15 @@ class Smtp:
         self._tls = tls_context(str(ca_file or DEFAULT_CA_BUNDLE_PATH))
         self._resting: deque[_Connection] = deque(maxlen=_KEPT)
 
-    def send(self, message: Message) -> Outcome:
+    def send(self, message: Message, *, not_after: float) -> Outcome:
         """Send once, over a connection that rests or a new one; see the head of this module."""
         try:
             mail = composed(message, self._sender)
         except (BadInput, ValueError, UnicodeError) as error:
             return Rejected(f"no email can be made of it: {type(error).__name__}")
         with under_way(self._deadline, _BUDGET):
+            if uptime() > not_after:
+                return Deferred(f"nothing was sent: {STOOD_STILL}")
             while (rested := self._rested()) is not None:
                 if (outcome := self._hand_over(rested, message, mail, rested=True)) is not None:
                     return outcome

@@ -35,10 +35,10 @@ class Telnyx:
         headers = {"Authorization": f"Bearer {api_key}", "Content-Type": "application/json"}
         self._api = Api(url, headers, deadline=deadline, ca_file=ca_file)
 
-    def send(self, message: Message) -> Outcome:
+    def send(self, message: Message, *, not_after: float) -> Outcome:
         """Send once; see `gateways.api` for what is certain when."""
         body = json.dumps({"from": self._sender, "to": message.to, "text": message.text.text}).encode()
-        answer = self._api.post("/v2/messages", {"Idempotency-Key": message.key}, body)
+        answer = self._api.post("/v2/messages", {"Idempotency-Key": message.key}, body, not_after=not_after)
         return outcome(
             answer, message_id=lambda said: said["data"]["id"], error_code=lambda said: said["errors"][0]["code"]
         )

@@ -66,10 +66,10 @@ class Twilio:
         headers = {"Authorization": account.authorization, "Content-Type": "application/x-www-form-urlencoded"}
         self._api = Api(url, headers, deadline=deadline, ca_file=ca_file)
 
-    def send(self, message: Message) -> Outcome:
+    def send(self, message: Message, *, not_after: float) -> Outcome:
         """Send once; see `gateways.api` for what is certain when."""
         body = urlencode(self._sender | {"To": message.to, "Body": message.text.text}).encode()
-        answer = self._api.post(self._path, {}, body)
+        answer = self._api.post(self._path, {}, body, not_after=not_after)
         return outcome(answer, message_id=lambda said: said["sid"], error_code=lambda said: said["code"])
 
     def close(self) -> None:

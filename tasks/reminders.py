@@ -55,7 +55,8 @@ def drain(channel: str) -> int:
     try:
         drained = Drain(
             db=database(), gateways=reaching.gateways(), compose=reaching.compose, rules=chosen.quiet_rules,
-            worker=worker_name(), lease=chosen.reminder_lease, budget=chosen.reminder_budget,
+            worker=worker_name(), lease=chosen.reminder_lease,
+            deadline=chosen.reminder_deadline, budget=chosen.reminder_budget,
         )(channel)  # fmt: skip
     finally:
         ROOM[channel].release()

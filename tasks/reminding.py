@@ -1,6 +1,5 @@
 """Send one channel's due reminders, one after the other: take, commit, send, settle and take the next, for a moment."""
 
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
@@ -17,6 +16,7 @@ from db.reminding import Taken
 from domain.due_reminders import DueReminder, HoldNow, Provider, Send, decide
 from domain.quiet_hours import Rules
 from domain.reminding import Accepted, Channel, Message, Outcome, judge
+from gateways.exchange import uptime
 from gateways.messaging import Gateway
 from gateways.texts import TemplateFault
 
@@ -45,7 +45,10 @@ class Drained:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drain:
-    """What every drain of a process has in common. `budget`: takes nothing more after this long."""
+    """What every drain of a process has in common. `budget`: takes nothing more after this long.
+
+    `deadline`: how long a gateway's request takes at most. None begins so late that it would outlast its lease.
+    """
 
     db: Database
     gateways: Mapping[Channel, Gateway]
@@ -53,8 +56,9 @@ class Drain:
     rules: Rules
     worker: str
     lease: timedelta
+    deadline: timedelta
     budget: timedelta = timedelta(seconds=5)
-    clock: Callable[[], float] = time.monotonic
+    clock: Callable[[], float] = uptime
     random: Random = _random
 
     def __call__(self, channel: Channel) -> Drained:
@@ -64,7 +68,8 @@ class Drain:
         before settling: one lease later the reminder is unknown, or asked again with the same key and text where its
         provider knows the key. So no crash makes a second message.
         """
-        turn = _Turn(self, channel, self.clock() + self.budget.total_seconds())
+        began = self.clock()
+        turn = _Turn(self, channel, began, began + self.budget.total_seconds())
         with self.db.session() as session:
             with session.transaction() as tx:
                 following = turn.next_one(tx)
@@ -76,8 +81,9 @@ class Drain:
 class _Turn:
     """One channel's turn, until a moment of the drain's clock."""
 
-    def __init__(self, drain: Drain, channel: Channel, until: float) -> None:
+    def __init__(self, drain: Drain, channel: Channel, began: float, until: float) -> None:
         self._drain, self._channel, self._until = drain, channel, until
+        self._asked_at = began  # before the newest take, and so before its lease began
         self._gateway = drain.gateways.get(channel)
         self._provider = (
             None if self._gateway is None else Provider(name=self._gateway.name, key_window=self._gateway.key_window)
@@ -115,6 +121,7 @@ class _Turn:
         """One commit a reminder. If that fails, what came of this one is written alone."""
         outcome, took = self._send(taken.message)
         self._sent += 1
+        self._asked_at = self._drain.clock()
         try:
             with session.transaction() as tx:
                 self._settle(tx, taken, outcome, took)
@@ -129,8 +136,8 @@ class _Turn:
 
     def _send(self, message: Message) -> tuple[Outcome, timedelta]:
         assert self._gateway is not None
-        began = self._drain.clock()
-        outcome = self._gateway.send(message)
+        began, spare = self._drain.clock(), self._drain.lease - self._drain.deadline
+        outcome = self._gateway.send(message, not_after=self._asked_at + spare.total_seconds())
         return outcome, timedelta(seconds=self._drain.clock() - began)
 
     def _settle(self, tx: Tx, taken: Taken, outcome: Outcome, took: timedelta) -> None:

@@ -3,12 +3,15 @@
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
+from math import inf
 from ssl import SSLContext
 
 from domain.reminding import Channel, Message, Rendered
 from tests.gateways.receiver import Receiver, Talk, receiving
 
 DEADLINE = timedelta(seconds=10)
+LATER = inf
+"""No worker stood still."""
 BRIEF = timedelta(seconds=0.5)
 EMAIL_KEY = "hold-reminder:h_1:email:1796000000:86400"
 SMS_KEY = "hold-reminder:h_1:sms:1796000000:86400"

@@ -17,13 +17,14 @@ from cli.stand_ins.running import StandIns
 from domain.errors import BadInput
 from domain.reminding import Accepted, Channel, Deferred, Message, Outcome, Rejected, Rendered, Unknown
 from gateways.api import check_base_url
+from gateways.exchange import uptime
 from gateways.messaging import Gateway
 from gateways.resend import Resend
 from gateways.telnyx import Telnyx
 from gateways.twilio import Account, Twilio
 from tests.gateways.conftest import ServerContext
 from tests.gateways.receiver import Behaviour, answer, dripping, flooding, hanging, receiving, saying, saying_last
-from tests.gateways.reminders import BRIEF, DEADLINE, EMAIL, SENDER, SMS
+from tests.gateways.reminders import BRIEF, DEADLINE, EMAIL, LATER, SENDER, SMS
 
 NUMBER = "+15005550006"
 
@@ -57,7 +58,7 @@ def message(made: Gateway) -> Message:
 
 def test_resend_is_sent_json_with_the_effect_key() -> None:
     with StandIns() as at, open_gateway(resend, at.url) as made:
-        assert made.send(EMAIL) == Accepted("0" * 31 + "1")
+        assert made.send(EMAIL, not_after=LATER) == Accepted("0" * 31 + "1")
         (request,) = at.providers.requests
     assert json.loads(request.body) == {
         "from": SENDER, "to": ["anna@example.com"], "subject": EMAIL.text.subject, "text": EMAIL.text.text,
@@ -72,7 +73,7 @@ def test_resend_is_sent_json_with_the_effect_key() -> None:
 
 def test_telnyx_is_sent_json_with_the_effect_key() -> None:
     with StandIns() as at, open_gateway(telnyx, at.url) as made:
-        assert made.send(SMS) == Accepted("0" * 31 + "1")
+        assert made.send(SMS, not_after=LATER) == Accepted("0" * 31 + "1")
         (request,) = at.providers.requests
     assert json.loads(request.body) == {"from": NUMBER, "to": "+4915112345678", "text": "Grüße & Küsse + 1"}
     assert request.headers["idempotency-key"] == SMS.key
@@ -82,7 +83,7 @@ def test_telnyx_is_sent_json_with_the_effect_key() -> None:
 
 def test_twilio_is_sent_a_form_and_no_key() -> None:
     with StandIns() as at, open_gateway(twilio, at.url) as made:
-        assert made.send(SMS) == Accepted("SM" + "0" * 31 + "1")
+        assert made.send(SMS, not_after=LATER) == Accepted("SM" + "0" * 31 + "1")
         (request,) = at.providers.requests
     assert parse_qs(request.body.decode()) == {
         "From": [NUMBER], "To": ["+4915112345678"], "Body": ["Grüße & Küsse + 1"],
@@ -146,7 +147,7 @@ def test_each_failure_says_what_is_certain(make: Make, fault: Fault, outcomes: d
     deadline = BRIEF if fault.then is Then.SILENCE else DEADLINE
     with StandIns() as at, open_gateway(make, at.url, deadline=deadline) as made:
         at.providers.faults.add(fault)
-        found = made.send(message(made))
+        found = made.send(message(made), not_after=LATER)
         assert _with_any_break(found) == _with_any_break(outcomes[made.name])
         assert len(at.providers.requests) == 1, "there is no second request of its own"
         assert len(at.providers.messages) == fault.effect
@@ -165,7 +166,7 @@ def _with_any_break(outcome: Outcome) -> Outcome:
 @ALL
 def test_a_wrong_credential_is_our_configuration(make: Make) -> None:
     with StandIns() as at, open_gateway(make, at.url, key="wrong") as made:
-        found = made.send(message(made))
+        found = made.send(message(made), not_after=LATER)
         assert isinstance(found, Deferred)
         assert found.reason.startswith("answered 401")
         assert at.providers.messages == []
@@ -176,8 +177,10 @@ def test_a_wrong_credential_is_our_configuration(make: Make) -> None:
 def test_a_key_that_is_known_gets_its_first_answer_and_sends_nothing(make: Make) -> None:
     with StandIns() as at, open_gateway(make, at.url, deadline=BRIEF) as made:
         at.providers.faults.add(Fault(Then.SILENCE, effect=True))
-        assert isinstance(made.send(message(made)), Unknown)
-        assert [made.send(message(made)), made.send(message(made))] == [Accepted("0" * 31 + "1")] * 2
+        assert isinstance(made.send(message(made), not_after=LATER), Unknown)
+        assert [made.send(message(made), not_after=LATER), made.send(message(made), not_after=LATER)] == [
+            Accepted("0" * 31 + "1")
+        ] * 2
         assert (len(at.providers.requests), len(at.providers.messages)) == (3, 1)
 
 
@@ -188,17 +191,26 @@ def test_another_text_under_the_same_key_is_told_apart() -> None:
             (telnyx, SMS, Rejected("answered 422 10015")),
         ):
             with open_gateway(make, at.url) as made:
-                made.send(first)
+                made.send(first, not_after=LATER)
                 changed = Message(first.key, first.channel, first.to, Rendered("other", "other", None))
-                assert made.send(changed) == outcome
+                assert made.send(changed, not_after=LATER) == outcome
         assert len(at.providers.messages) == 2
+
+
+@ALL
+def test_one_that_comes_too_late_is_not_begun(make: Make) -> None:
+    with StandIns() as at, open_gateway(make, at.url) as made:
+        late = made.send(message(made), not_after=uptime() - 0.001)
+        assert late == Deferred("nothing was sent: this worker stood still since it took the reminder")
+        assert at.providers.connections == 0
+        assert isinstance(made.send(message(made), not_after=uptime() + 5), Accepted)
 
 
 @ALL
 def test_a_connection_is_used_again(make: Make) -> None:
     with StandIns() as at, open_gateway(make, at.url) as made:
         for _ in range(3):
-            assert isinstance(made.send(message(made)), Accepted)
+            assert isinstance(made.send(message(made), not_after=LATER), Accepted)
         assert (at.providers.connections, len(at.providers.requests)) == (1, 3)
 
 
@@ -231,7 +243,7 @@ ODD: list[tuple[Behaviour, Outcome]] = [
 @pytest.mark.parametrize(("behave", "outcome"), ODD)
 def test_odd_answers_are_taken_for_what_they_are(behave: Behaviour, outcome: Outcome) -> None:
     with receiving(behave) as receiver, open_gateway(twilio, f"http://127.0.0.1:{receiver.port}") as made:
-        assert made.send(SMS) == outcome
+        assert made.send(SMS, not_after=LATER) == outcome
         assert len(receiver.requests) == 1
 
 
@@ -245,21 +257,21 @@ def test_the_deadline_holds_for_the_whole_exchange(behave: Behaviour) -> None:
         receiving(behave) as receiver,
         open_gateway(twilio, f"http://127.0.0.1:{receiver.port}", deadline=BRIEF) as made,
     ):
-        assert isinstance(made.send(SMS), Unknown)
+        assert isinstance(made.send(SMS, not_after=LATER), Unknown)
 
 
 def test_before_the_first_byte_nothing_was_sent(
     authority: trustme.CA, serve_with: ServerContext, ca_file: Path, crowded: int
 ) -> None:
     with open_gateway(twilio, f"http://127.0.0.1:{crowded}", deadline=BRIEF) as made:
-        assert made.send(SMS) == Deferred("nothing was sent: the deadline came connecting")
+        assert made.send(SMS, not_after=LATER) == Deferred("nothing was sent: the deadline came connecting")
     with open_gateway(twilio, "http://127.0.0.1:1") as made:
-        assert made.send(SMS) == Deferred("nothing was sent: Connection refused, connecting")
+        assert made.send(SMS, not_after=LATER) == Deferred("nothing was sent: Connection refused, connecting")
     tls = serve_with(authority.issue_cert("other.example"))
     with receiving(saying(answer(201, OK)), tls=tls) as receiver:
         with open_gateway(twilio, f"https://localhost:{receiver.port}", ca_file=ca_file) as made:
             mismatch = "TLS: Hostname mismatch, certificate is not valid for 'localhost'."
-            assert made.send(SMS) == Deferred(f"nothing was sent: {mismatch}")
+            assert made.send(SMS, not_after=LATER) == Deferred(f"nothing was sent: {mismatch}")
         assert receiver.requests == []
 
 
@@ -269,7 +281,7 @@ def test_https_reaches_the_host_of_the_certificate(
     with receiving(saying(answer(201, OK)), tls=serve_with(authority.issue_cert("localhost"))) as receiver:
         url = f"https://localhost:{receiver.port}/prefix/"
         with open_gateway(twilio, url, ca_file=ca_file) as made:
-            assert made.send(SMS) == Accepted("SM1")
+            assert made.send(SMS, not_after=LATER) == Accepted("SM1")
         assert receiver.requests[0].line == f"POST /prefix/2010-04-01/Accounts/{ACCOUNT}/Messages.json HTTP/1.1"
 
 

@@ -15,6 +15,8 @@ from cli.stand_ins.mail import MailServer
 from cli.stand_ins.running import StandIns
 from domain.errors import BadInput
 from domain.reminding import Accepted, Channel, Deferred, Message, Outcome, Rejected, Rendered, Unknown
+from gateways import exchange
+from gateways.exchange import uptime
 from gateways.resolver import Resolver
 from gateways.smtp import Security, Server, Smtp
 from tests.gateways.conftest import ServerContext
@@ -23,6 +25,7 @@ from tests.gateways.reminders import (
     BRIEF,
     DEADLINE,
     EMAIL,
+    LATER,
     PIPELINING,
     SENDER,
     Script,
@@ -52,7 +55,7 @@ def gateway(
 
 def test_a_mail_arrives_as_it_was_written() -> None:
     with StandIns() as at, gateway(at.mail_port) as smtp:
-        assert smtp.send(EMAIL) == TAKEN
+        assert smtp.send(EMAIL, not_after=LATER) == TAKEN
         (mail,) = at.mail.mails
     parsed = mail.parsed
     assert (mail.to, parsed["To"], parsed["From"]) == ("anna@example.com", "anna@example.com", SENDER)
@@ -68,14 +71,34 @@ def test_a_mail_arrives_as_it_was_written() -> None:
 def test_a_mail_without_html_is_one_part() -> None:
     text = Rendered("Plain", "only text", None)
     with StandIns() as at, gateway(at.mail_port) as smtp:
-        assert smtp.send(Message(EMAIL.key, Channel.EMAIL, EMAIL.to, text)) == TAKEN
+        assert smtp.send(Message(EMAIL.key, Channel.EMAIL, EMAIL.to, text), not_after=LATER) == TAKEN
         parsed = at.mail.mails[0].parsed
     assert (parsed.get_content_type(), parsed.get_content()) == ("text/plain", "only text\r\n")
 
 
+def test_one_that_comes_too_late_is_not_begun() -> None:
+    with StandIns() as at, gateway(at.mail_port) as smtp:
+        late = smtp.send(EMAIL, not_after=uptime() - 0.001)
+        assert late == Deferred("nothing was sent: this worker stood still since it took the reminder")
+        assert at.mail.connections == 0
+        assert smtp.send(EMAIL, not_after=uptime() + 5) == TAKEN
+
+
+def test_a_machine_that_slept_before_the_dot_sends_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    def sleep(talk: Talk) -> None:
+        monkeypatch.setattr(exchange, "uptime", lambda: uptime() + 3600)
+        talk.say(b"354 go on\r\n")
+
+    with scripted({"DATA": sleep}) as (receiver, script), gateway(receiver.port) as smtp:
+        slept = smtp.send(EMAIL, not_after=LATER)
+        monkeypatch.undo()
+        assert script.taken == []
+    assert slept == Deferred("not accepted: the deadline came before the message")
+
+
 def test_a_connection_is_used_again() -> None:
     with StandIns() as at, gateway(at.mail_port) as smtp:
-        assert [smtp.send(EMAIL) for _ in range(3)] == [TAKEN] * 3
+        assert [smtp.send(EMAIL, not_after=LATER) for _ in range(3)] == [TAKEN] * 3
         assert (at.mail.connections, len(at.mail.mails)) == (1, 3)
 
 
@@ -86,7 +109,7 @@ def test_threads_share_as_many_connections_as_they_need_at_once() -> None:
 
         def work() -> None:
             start.wait()
-            outcomes.extend(smtp.send(EMAIL) for _ in range(5))
+            outcomes.extend(smtp.send(EMAIL, not_after=LATER) for _ in range(5))
 
         threads = [threading.Thread(target=work) for _ in range(4)]
         for thread in threads:
@@ -102,11 +125,11 @@ def test_starttls_and_login(authority: trustme.CA, serve_with: ServerContext, ca
     server = MailServer(tls=tls, login=("holds", "s3cret"))
     with StandIns(server) as at:
         with gateway(at.mail_port, security=Security.STARTTLS, ca_file=ca_file, login=("holds", "s3cret")) as smtp:
-            assert smtp.send(EMAIL) == TAKEN
+            assert smtp.send(EMAIL, not_after=LATER) == TAKEN
         with gateway(at.mail_port, security=Security.STARTTLS, ca_file=ca_file, login=("holds", "wrong")) as smtp:
-            assert smtp.send(EMAIL) == Deferred("the server refuses the login: 535 5.7.8")
+            assert smtp.send(EMAIL, not_after=LATER) == Deferred("the server refuses the login: 535 5.7.8")
         with gateway(at.mail_port, security=Security.STARTTLS, ca_file=ca_file) as smtp:
-            assert smtp.send(EMAIL) == Deferred("the server refuses the sender: 530 5.7.0")
+            assert smtp.send(EMAIL, not_after=LATER) == Deferred("the server refuses the sender: 530 5.7.0")
         assert len(server.mails) == 1
 
 
@@ -114,7 +137,7 @@ def test_tls_from_the_first_byte(authority: trustme.CA, serve_with: ServerContex
     tls = serve_with(authority.issue_cert("localhost"))
     with scripted({}, tls) as (receiver, script):
         with gateway(receiver.port, security=Security.TLS, ca_file=ca_file) as smtp:
-            assert [smtp.send(EMAIL), smtp.send(EMAIL)] == [TAKEN, TAKEN]
+            assert [smtp.send(EMAIL, not_after=LATER), smtp.send(EMAIL, not_after=LATER)] == [TAKEN, TAKEN]
         assert (receiver.connections, len(script.taken)) == (1, 2)
 
 
@@ -127,13 +150,13 @@ def test_without_a_certificate_for_the_host_nothing_is_sent(
         gateway(at.mail_port, security=Security.STARTTLS, ca_file=ca_file) as smtp,
     ):
         mismatch = "TLS: Hostname mismatch, certificate is not valid for 'localhost'."
-        assert smtp.send(EMAIL) == Deferred(f"nothing was sent: {mismatch}")
+        assert smtp.send(EMAIL, not_after=LATER) == Deferred(f"nothing was sent: {mismatch}")
         assert at.mail.mails == []
 
 
 def test_starttls_is_never_left_out() -> None:
     with scripted({}) as (receiver, script), gateway(receiver.port, security=Security.STARTTLS) as smtp:
-        assert smtp.send(EMAIL) == Deferred("the server refuses STARTTLS, which it does not offer")
+        assert smtp.send(EMAIL, not_after=LATER) == Deferred("the server refuses STARTTLS, which it does not offer")
         assert script.heard[:1] == ["EHLO"]
         assert "MAIL" not in script.heard
 
@@ -188,7 +211,7 @@ def test_a_server_that_takes_commands_together_is_understood_the_same(stage: str
 def _fails_at(steps: dict[str, Step], outcome: Outcome, *, deadline: timedelta, taken: bool) -> None:
     with scripted(steps) as (receiver, script):
         with gateway(receiver.port, deadline=deadline) as smtp:
-            found = smtp.send(EMAIL)
+            found = smtp.send(EMAIL, not_after=LATER)
         assert found == outcome
         assert len(script.taken) == taken
         assert "anna" not in str(found)
@@ -197,7 +220,7 @@ def _fails_at(steps: dict[str, Step], outcome: Outcome, *, deadline: timedelta, 
 def test_the_text_alone_is_not_accepted() -> None:
     big = Message(EMAIL.key, Channel.EMAIL, EMAIL.to, Rendered("s", "x" * 50_000_000, None))
     with scripted({"DATA": then_closing(b"354 go on\r\n")}) as (receiver, script), gateway(receiver.port) as smtp:
-        outcome = smtp.send(big)
+        outcome = smtp.send(big, not_after=LATER)
         assert script.taken == []
     assert isinstance(outcome, Deferred)
     assert outcome.reason.endswith(", before the end of the message")
@@ -212,22 +235,22 @@ def test_commands_go_together_where_the_server_takes_that_and_one_by_one_where_n
             talk.say(b"250 2.1.0 ok\r\n")
 
         with scripted(steps | {"MAIL": mail}) as (receiver, _), gateway(receiver.port) as smtp:
-            assert [smtp.send(EMAIL), smtp.send(EMAIL)] == [TAKEN, TAKEN]
+            assert [smtp.send(EMAIL, not_after=LATER), smtp.send(EMAIL, not_after=LATER)] == [TAKEN, TAKEN]
         assert came == [at_mail, at_mail]
 
 
 def test_a_connection_that_the_server_closed_while_it_rested_costs_nothing() -> None:
     with scripted({".": then_closing(b"250 2.0.0 taken\r\n")}) as (receiver, script):
         with gateway(receiver.port) as smtp:
-            assert [smtp.send(EMAIL) for _ in range(3)] == [TAKEN] * 3
+            assert [smtp.send(EMAIL, not_after=LATER) for _ in range(3)] == [TAKEN] * 3
         assert (receiver.connections, len(script.taken)) == (3, 3)
 
 
 def test_a_connection_that_rested_and_is_told_421_costs_nothing() -> None:
     with scripted({}) as (receiver, script), gateway(receiver.port) as smtp:
-        assert smtp.send(EMAIL) == TAKEN
+        assert smtp.send(EMAIL, not_after=LATER) == TAKEN
         script.steps["MAIL"] = _only_once(script, b"421 4.4.2 idle\r\n")
-        assert smtp.send(EMAIL) == TAKEN
+        assert smtp.send(EMAIL, not_after=LATER) == TAKEN
         assert (receiver.connections, len(script.taken)) == (2, 2)
 
 
@@ -242,17 +265,17 @@ def _only_once(script: Script, reply: bytes) -> Step:
 
 def test_a_connection_that_rested_and_is_refused_otherwise_is_heard() -> None:
     with scripted({}) as (receiver, script), gateway(receiver.port) as smtp:
-        assert smtp.send(EMAIL) == TAKEN
+        assert smtp.send(EMAIL, not_after=LATER) == TAKEN
         script.steps["MAIL"] = b"451 4.7.1 slower\r\n"
-        assert smtp.send(EMAIL) == Deferred("the server refuses the sender: 451 4.7.1")
+        assert smtp.send(EMAIL, not_after=LATER) == Deferred("the server refuses the sender: 451 4.7.1")
         assert receiver.connections == 1
 
 
 def test_a_connection_that_rested_too_long_is_not_used() -> None:
     with scripted({}) as (receiver, script), gateway(receiver.port) as smtp:
-        assert smtp.send(EMAIL) == TAKEN
+        assert smtp.send(EMAIL, not_after=LATER) == TAKEN
         smtp._resting[0].used -= 31
-        assert smtp.send(EMAIL) == TAKEN
+        assert smtp.send(EMAIL, not_after=LATER) == TAKEN
         assert receiver.connections == 2
         assert script.heard.count("QUIT") == 1
 
@@ -260,7 +283,7 @@ def test_a_connection_that_rested_too_long_is_not_used() -> None:
 def test_after_a_refused_recipient_the_next_mail_starts_afresh() -> None:
     with StandIns() as at, gateway(at.mail_port) as smtp:
         at.mail.recipients.add(Fault(Then.ANSWER, status=550))
-        assert [smtp.send(EMAIL), smtp.send(EMAIL)] == [
+        assert [smtp.send(EMAIL, not_after=LATER), smtp.send(EMAIL, not_after=LATER)] == [
             Rejected("the server refuses the recipient: 550 5.1.1"),
             TAKEN,
         ]
@@ -270,9 +293,9 @@ def test_after_a_refused_recipient_the_next_mail_starts_afresh() -> None:
 def test_one_that_was_taken_and_not_answered_is_unknown_and_one_copy() -> None:
     with StandIns() as at, gateway(at.mail_port, deadline=BRIEF) as smtp:
         at.mail.faults.add(Fault(Then.DROP, effect=True), Fault(Then.SILENCE, effect=True))
-        assert isinstance(smtp.send(EMAIL), Unknown)
+        assert isinstance(smtp.send(EMAIL, not_after=LATER), Unknown)
         assert len(at.mail.mails) == 1
-        assert smtp.send(EMAIL) == Unknown("no answer: the deadline came after the end of the message")
+        assert smtp.send(EMAIL, not_after=LATER) == Unknown("no answer: the deadline came after the end of the message")
         assert len(at.mail.mails) == 2
 
 
@@ -282,7 +305,7 @@ def test_one_that_was_taken_and_not_answered_is_unknown_and_one_copy() -> None:
 )
 def test_a_line_break_in_a_header_is_refused_before_anything_is_sent(to: str, subject: str) -> None:
     with StandIns() as at, gateway(at.mail_port) as smtp:
-        outcome = smtp.send(Message(EMAIL.key, Channel.EMAIL, to, Rendered(subject, "t", None)))
+        outcome = smtp.send(Message(EMAIL.key, Channel.EMAIL, to, Rendered(subject, "t", None)), not_after=LATER)
         assert outcome == Rejected("no email can be made of it: BadInput")
         assert at.mail.connections == 0
 
@@ -291,9 +314,9 @@ def test_nobody_there_or_no_such_host_means_that_nothing_was_sent() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
     with gateway(port) as smtp:
-        assert smtp.send(EMAIL) == Deferred("nothing was sent: Connection refused, connecting")
+        assert smtp.send(EMAIL, not_after=LATER) == Deferred("nothing was sent: Connection refused, connecting")
         smtp._resolver = Resolver(anywhere=True, lookup=_no_such_name)
-        assert smtp.send(EMAIL) == Deferred("nothing was sent: the host has no address")
+        assert smtp.send(EMAIL, not_after=LATER) == Deferred("nothing was sent: the host has no address")
 
 
 def _no_such_name(*_: object, **__: object) -> list[tuple[object, object, object, object, object]]:
@@ -305,7 +328,7 @@ def test_a_dripping_server_is_left_at_the_deadline() -> None:
         talk.drip(b"250-x\r\n" * 1000, 0.02)
 
     with scripted({".": drip}) as (receiver, _), gateway(receiver.port, deadline=BRIEF) as smtp:
-        assert smtp.send(EMAIL) == Unknown("no answer: the deadline came after the end of the message")
+        assert smtp.send(EMAIL, not_after=LATER) == Unknown("no answer: the deadline came after the end of the message")
 
 
 def test_a_password_is_never_sent_in_the_clear() -> None:

@@ -19,8 +19,8 @@ from tests.reminded import ALWAYS, LEASE
 class StandsStill(Twilio):
     """Twilio, and no further."""
 
-    def send(self, message: Message) -> Outcome:
-        outcome = super().send(message)
+    def send(self, message: Message, *, not_after: float) -> Outcome:
+        outcome = super().send(message, not_after=not_after)
         sys.stdout.write("accepted\n")
         sys.stdout.flush()
         Event().wait()
@@ -33,7 +33,7 @@ def main() -> None:
     database = Database(sys.argv[1], pool=2)
     Drain(
         db=database, gateways={Channel.SMS: gateway}, compose=reaching.compose, rules=ALWAYS, worker="killed",
-        lease=LEASE,
+        lease=LEASE, deadline=timedelta(seconds=2),
     )(Channel.SMS)  # fmt: skip
 
 

@@ -15,6 +15,7 @@ from db import reconcile, reminder_desk
 from db.engine import Database
 from domain.due_reminders import DueReminder, HoldNow
 from domain.reminding import Accepted, Channel, Message, Outcome
+from gateways.exchange import uptime
 from gateways.messaging import Gateway
 from gateways.resend import Resend
 from gateways.smtp import Security, Server, Smtp
@@ -74,7 +75,7 @@ def outside() -> Iterator[Outside]:
 def drain(desk: Reminded, *gateways: Gateway, **options: object) -> Drain:
     made = {gateway.channel: gateway for gateway in gateways}
     given = {"db": desk.database, "gateways": made, "compose": reaching.compose, "rules": ALWAYS, "worker": "w",
-             "lease": LEASE} | options  # fmt: skip
+             "lease": LEASE, "deadline": SOON} | options  # fmt: skip
     return Drain(**given)  # type: ignore[arg-type]
 
 
@@ -183,6 +184,17 @@ def test_a_drain_gives_its_thread_back_when_its_time_is_over(desk: Reminded, out
     assert outside.mail.mails == []
 
 
+def test_a_worker_that_stood_still_since_its_take_sends_nothing(desk: Reminded, outside: Outside) -> None:
+    desk.reminded()
+    desk.make_due()
+    long_ago = drain(desk, outside.smtp(), clock=lambda: uptime() - LEASE.total_seconds())
+    assert long_ago(EMAIL) == Drained(1)
+    assert outside.mail.mails == []
+    told = [tuple(row) for row in desk.sql("SELECT outcome, reason FROM reminder_attempts")]
+    assert told == [("deferred", "nothing was sent: this worker stood still since it took the reminder")]
+    assert desk.states() == ["scheduled"]
+
+
 class Hanging:
     """A provider that hangs until it is let go."""
 
@@ -191,7 +203,7 @@ class Hanging:
     def __init__(self) -> None:
         self.called, self.let_go = Event(), Event()
 
-    def send(self, message: Message) -> Outcome:
+    def send(self, message: Message, *, not_after: float) -> Outcome:
         self.called.set()
         self.let_go.wait(20)
         return Accepted("x")
