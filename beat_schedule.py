@@ -36,4 +36,12 @@ TIMETABLE: dict[str, dict[str, Any]] = {
         "kwargs": {},
         "options": {"expires": TICKS_EXPIRE_AFTER},
     },
+    # If this stops, no customer is reminded any more. Reminders wait in their table, and the first tick afterwards
+    # sends those whose hold still counts.
+    "send-due-reminders": {
+        "task": "reminder.sweep",
+        "schedule": settings().reminder_tick.total_seconds(),
+        "kwargs": {},
+        "options": {"expires": TICKS_EXPIRE_AFTER},
+    },
 }

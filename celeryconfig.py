@@ -36,7 +36,7 @@ broker_transport_options = (
 )
 
 # -- lanes: one queue each, so that what is slow fills its own only --------------------------------------------------
-_LANES = ("sweeps", "expiry", "webhooks")
+_LANES = ("sweeps", "expiry", "webhooks", "reminders")
 task_queues = [Queue(_settings.queue_prefix + lane, routing_key=_settings.queue_prefix + lane) for lane in _LANES]
 task_create_missing_queues = False  # a typo in a queue's name is an error, not a queue nobody reads
 task_default_queue = _settings.queue_prefix + "sweeps"
@@ -45,6 +45,7 @@ task_routes = {
     "expiry.*": {"queue": _settings.queue_prefix + "expiry"},
     # its sweep too: a run of another sweep may take seconds, and here a tick only waits where its messages would
     "webhook.*": {"queue": _settings.queue_prefix + "webhooks"},
+    "reminder.*": {"queue": _settings.queue_prefix + "reminders"},  # the same
 }
 
 if _settings.queue_prefix:  # a shared broker carries other apps' pings and events too

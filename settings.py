@@ -18,6 +18,8 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 from domain.durations import format_duration, parse_duration, parse_length, parse_lengths
 from domain.endpoints import LONGEST_GRACE, MOST_SLOTS
 from domain.errors import HoldfastError
+from domain.quiet_hours import Policy, Rules, parse_quiet_hours
+from domain.terms import read_leads
 from domain.webhooks import LADDER, LONGEST_LIFE, LONGEST_RETRY_AFTER, LONGEST_WAIT, MOST_ATTEMPTS, RetryPolicy
 
 ROOT = Path(__file__).resolve().parent
@@ -58,6 +60,25 @@ Lengths = Annotated[
     AfterValidator(_rising),
 ]
 Count = Annotated[int, Field(ge=1)]
+
+
+_NEEDED = {
+    "smtp": ("smtp_host",),
+    "resend": ("resend_api_key",),
+    "twilio": ("twilio_account", "twilio_secret"),
+    "telnyx": ("telnyx_api_key",),
+}
+"""What each gateway cannot do without."""
+
+
+def _leads(raw: str) -> str:
+    read_leads(raw)
+    return raw
+
+
+def _quiet_hours(raw: str) -> str:
+    parse_quiet_hours(raw)
+    return raw
 
 
 class InvalidSetting(HoldfastError):
@@ -147,6 +168,63 @@ class Settings(BaseSettings):
     dangerous_webhook_targets: bool = False
     """Opens plain http, every port and loopback to webhooks: for development and tests only."""
 
+    reminder_leads: Annotated[str, AfterValidator(_leads)] = "24h"
+    """How long before their deadline customers are reminded, with commas between; a hold's own leads go first."""
+    reminder_tick: Duration = timedelta(seconds=1)
+    """How often beat asks whether a reminder is due."""
+    reminder_deadline: Duration = timedelta(seconds=15)
+    """One request to a provider may take this long, from look-up to the last byte read."""
+    reminder_lease: Duration = timedelta(seconds=60)
+    """A taken reminder whose outcome was not recorded by then counts as unknown; over the deadline."""
+    reminder_budget: Duration = timedelta(seconds=5)
+    """A worker begins no further reminder for the same message after this long, so that others get their turn."""
+    reminder_channel_threads: Count = 12
+    """Threads of one worker that a channel may use: a provider that hangs leaves the others to the other channel."""
+    quiet_hours: Annotated[str, AfterValidator(_quiet_hours)] = "21:00-08:00"
+    """When customers are left alone, by the clock of their own zone; `off` for never."""
+    quiet_sms: Policy = Policy.DOWNGRADE
+    """What becomes of an SMS in quiet hours: `suppress`, `downgrade` (to email), `delay` or `send`."""
+    quiet_email: Policy = Policy.SEND
+    """What becomes of an email in quiet hours: `suppress`, `delay` or `send`."""
+    texts: Path | None = None
+    """A folder of templates that stand before those of Holdfast."""
+    email_gateway: Literal["none", "smtp", "resend"] = "none"
+    """What sends emails. With none, email reminders are suppressed when they are due."""
+    email_from: str = ""
+    """The sender of emails, like `Holds <holds@example.com>`."""
+    sms_gateway: Literal["none", "twilio", "telnyx"] = "none"
+    """What sends SMS. With none, SMS reminders are suppressed when they are due."""
+    sms_from: str = ""
+    """The sender of SMS: a number in E.164, a name, or Twilio's `MG…`."""
+    smtp_host: str = ""
+    """The mail server."""
+    smtp_port: Annotated[int, Field(ge=1, le=65535)] = 587
+    """The mail server's port."""
+    smtp_security: Literal["starttls", "tls", "none"] = "starttls"
+    """`starttls`, `tls` from the first byte, or `none`."""
+    smtp_user: str = ""
+    """The login at the mail server; empty for none."""
+    smtp_password: SecretStr = SecretStr("")
+    """The login's password."""
+    resend_api_key: SecretStr = SecretStr("")
+    """Resend's API key."""
+    resend_url: str = "https://api.resend.com"
+    """Where Resend answers."""
+    twilio_account: str = ""
+    """Twilio's account, `AC…`."""
+    twilio_key: str = ""
+    """The id of an API key of Twilio, `SK…`; empty to log in with the account."""
+    twilio_secret: SecretStr = SecretStr("")
+    """The secret of that key, or the account's token."""
+    twilio_url: str = "https://api.twilio.com"
+    """Where Twilio answers."""
+    telnyx_api_key: SecretStr = SecretStr("")
+    """Telnyx's API key."""
+    telnyx_url: str = "https://api.telnyx.com"
+    """Where Telnyx answers."""
+    provider_ca_file: Path | None = None
+    """Certificates that providers are verified with, instead of the public ones."""
+
     statement_timeout: Duration = timedelta(seconds=15)
     """A worker's statement is cancelled after this long; under the expiry's soft limit."""
     log_format: Literal["auto", "console", "json"] = "auto"
@@ -168,6 +246,8 @@ class Settings(BaseSettings):
             ("webhook_deadline", "webhook_lease", "visibility_timeout"),
             ("webhook_budget", "visibility_timeout"),
             ("webhook_warn_after", "webhook_disable_after"),
+            ("reminder_deadline", "reminder_lease", "visibility_timeout"),
+            ("reminder_budget", "visibility_timeout"),
         )
         for lower, upper in chain.from_iterable(map(pairwise, ladders)):
             a, b = getattr(self, lower), getattr(self, upper)
@@ -177,6 +257,28 @@ class Settings(BaseSettings):
                     f"HOLDFAST_{upper.upper()} ({b.total_seconds():g}s)"
                 )
         return self
+
+    @model_validator(mode="after")
+    def _gateways_have_what_they_need(self) -> Self:
+        if self.quiet_email is Policy.DOWNGRADE:
+            raise ValueError("HOLDFAST_QUIET_EMAIL cannot be downgrade: there is nothing below; use send or suppress")
+        for setting, needed in (("email_gateway", "email_from"), ("sms_gateway", "sms_from")):
+            chosen: str = getattr(self, setting)
+            for name in () if chosen == "none" else (needed, *_NEEDED[chosen]):
+                value = getattr(self, name)
+                if not (value.get_secret_value() if isinstance(value, SecretStr) else value):
+                    raise ValueError(f"HOLDFAST_{name.upper()} is needed with HOLDFAST_{setting.upper()}={chosen}")
+        return self
+
+    @property
+    def leads(self) -> tuple[timedelta, ...]:
+        """For holds whose contacts came without leads."""
+        return read_leads(self.reminder_leads)
+
+    @property
+    def quiet_rules(self) -> Rules:
+        """What becomes of reminders in quiet hours."""
+        return Rules(hours=parse_quiet_hours(self.quiet_hours), sms=self.quiet_sms, email=self.quiet_email)
 
     @property
     def retry_policy(self) -> RetryPolicy:
@@ -204,7 +306,12 @@ class Settings(BaseSettings):
     @property
     def longest_task(self) -> timedelta:
         """What a worker that is asked to stop may need to finish what it does."""
-        return max(self.expiry_hard_limit, self.sweep_hard_limit, self.webhook_deadline + self.webhook_budget)
+        return max(
+            self.expiry_hard_limit,
+            self.sweep_hard_limit,
+            self.webhook_deadline + self.webhook_budget,
+            self.reminder_deadline + self.reminder_budget,
+        )
 
     @property
     def state(self) -> Path:

@@ -10,7 +10,8 @@ from sqlalchemy.exc import DBAPIError
 from cli.context import by_hand, database
 from cli.output import Json, print_fields, print_json, table_console
 from cli.refusals import NotDone, refusals
-from db import dead_letters, expiry, faults, replays
+from cli.reminders import refuse
+from db import dead_letters, expiry, faults, reminder_desk, reminding, replays
 from db.dead_letters import DeadLetter
 from db.engine import Database, Tx
 from db.replays import Replay
@@ -26,7 +27,8 @@ DELIVERY = "delivery"
 """The kind of a dead letter that stands for a delivery which is not tried any more."""
 
 app = typer.Typer(
-    help="Commands that could not be applied, and deliveries that are tried no more.", rich_markup_mode=None
+    help="Commands that could not be applied, deliveries tried no more, reminders without a text.",
+    rich_markup_mode=None,
 )
 
 Number = Annotated[
@@ -71,7 +73,7 @@ def show(number: Number, as_json: Json = False) -> int:
 
 @app.command()
 def replay(number: Number, operator: Operator, as_json: Json = False) -> int:
-    """Apply a dead letter's reference again, or let its delivery be sent again.
+    """Apply a dead letter's reference again, or let its delivery or reminder be sent again.
 
     Twice at once: the second waits, then finds it done.
     """
@@ -115,6 +117,8 @@ def _replay(db: Database, number: int, operator: str) -> str:
         letter = _open(dead_letters.get(tx, number), number)
         if letter.kind == DELIVERY:
             return _revive(tx, letter, operator)
+        if letter.kind == reminding.LETTER:
+            return _remind(tx, letter, operator)
     return _expire(db, number, operator).value
 
 
@@ -122,6 +126,13 @@ def _revive(tx: Tx, letter: DeadLetter, operator: str) -> str:
     """Let the lane send the delivery again; the replay closes the letter. Two at once: one finds it waiting."""
     if replays.replay(tx, *_delivery(letter), operator=operator) is Replay.WAITING:
         raise NotDone("settled", f"dead letter {letter.id} was dealt with meanwhile: its delivery waits to be sent")
+    return replays.REPLAYED
+
+
+def _remind(tx: Tx, letter: DeadLetter, operator: str) -> str:
+    """Let the lane make the reminder's text again and send it; that closes the letter."""
+    key = str(letter.reference["reminder"])
+    refuse(reminder_desk.resend(tx, key, operator), key, reminder_desk.get(tx, key))
     return replays.REPLAYED
 
 

@@ -7,17 +7,20 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from datetime import timedelta
 from pathlib import Path as FilePath
+from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from sqlalchemy import text
 
 from cli import reports
+from cli.demo_reminders import Reminders, own_settings
 from cli.demo_webhooks import CLOSED, LADDER, SHOP, Door, Webhooks, broken_thrice, shop
 from cli.importing import import_file
 from cli.local.stack import Stack
 from cli.output import print_json
 from cli.receiver import Behaviour, Receiver
+from cli.stand_ins.running import StandIns
 from db import holds, reconcile, trace
 from db import status as operating_status
 from db.engine import Database
@@ -76,24 +79,25 @@ def run_demo(*, keep: bool = False, as_json: bool = False) -> int:
         began = time.monotonic()
         door = Door()
         behaviours: dict[str, Behaviour] = {f"/{SHOP}": shop, f"/{LADDER}": broken_thrice, f"/{CLOSED}": door}
-        with Receiver(behaviours) as receiver, Stack(_own_settings(home)) as stack:
+        with Receiver(behaviours) as receiver, StandIns() as outside, Stack(_own_settings(home, outside)) as stack:
             console.print(
                 f"    up after {time.monotonic() - began:.1f} s; Flower: http://127.0.0.1:{stack.flower_port}"
             )
             with closing(Database(stack.database_url)) as db:
                 hooks = Webhooks(db, receiver, Vault(stack.vault_keys.split(",")), console, door)
-                _Demo(db, ExpiryLane(stack.broker_url), hooks, console).run()
+                _Demo(db, ExpiryLane(stack.broker_url), hooks, Reminders(db, outside, console), console=console).run()
                 if as_json:
                     print_json(_status(db).as_data())
     console.print("[bold green]Done.[/] Every process has been stopped.")
     return 0
 
 
-def _own_settings(home: FilePath) -> Settings:
-    """What this machine's settings say, but for servers and a key of the demo's own, and webhooks to loopback."""
-    ours = {"home", "database_url", "broker_url", "vault_keys", "dangerous_webhook_targets"}
-    given = settings().model_dump(exclude=ours)
-    return Settings(home=home, database_url=None, broker_url=None, dangerous_webhook_targets=True, **given)
+def _own_settings(home: FilePath, outside: StandIns) -> Settings:
+    """What this machine's settings say, but for servers, providers and a key of the demo's own, all on loopback."""
+    ours: dict[str, Any] = {"home": home, "database_url": None, "broker_url": None, "dangerous_webhook_targets": True}
+    ours |= own_settings(outside)
+    given = settings().model_dump(exclude={*ours, "vault_keys"})
+    return Settings(**{**given, **ours})
 
 
 @contextmanager
@@ -122,22 +126,28 @@ def _status(db: Database) -> Status:
 class _Demo:
     """The steps, in order."""
 
-    def __init__(self, db: Database, lane: ExpiryLane, hooks: Webhooks, console: Console) -> None:
-        self._db, self._lane, self._hooks, self._console = db, lane, hooks, console
+    def __init__(
+        self, db: Database, lane: ExpiryLane, hooks: Webhooks, reminders: Reminders, *, console: Console
+    ) -> None:
+        self._db, self._lane, self._hooks, self._reminders = db, lane, hooks, reminders
+        self._console = console
 
     def run(self) -> None:
-        """Import, act, deliver early, wait, deliver again, tell of webhooks, report."""
+        """Import, act, deliver early, wait, deliver again, tell of webhooks and reminders, report."""
         self._console.print(f"[bold]2 · Import[/] of {EXAMPLES.relative_to(ROOT)}")
         self._hooks.subscribe_shop()
         if import_file(self._db, EXAMPLES, strict=True, emit=True, as_json=False, console=self._console) != 0:
             raise DemoFailed("the example holds cannot be imported")
         self._hooks.subscribe_others()
+        self._reminders.begin()
         extended, cancelled = self._act()
         self._deliver_early()
         self._wait_for_deadlines()
         self._deliver_again(extended)
         self._console.print("[bold]7 · Webhooks[/] of every change, signed, to a receiver that is not always well")
         self._hooks.tell(extended, cancelled, self._until)
+        self._console.print("[bold]8 · Reminders,[/] to a mail server and an SMS provider that lose answers")
+        self._reminders.tell(self._until)
         self._report()
 
     def _act(self) -> tuple[Hold, Hold]:
@@ -208,7 +218,7 @@ class _Demo:
         )
 
     def _report(self) -> None:
-        self._console.print("[bold]8 · What came of it[/]")
+        self._console.print("[bold]9 · What came of it[/]")
         found = _status(self._db)
         with self._db.transaction() as tx:
             entries = tx.execute(_LEDGER).all()

@@ -15,12 +15,14 @@ from domain.holds import LAPSED, Done, Hold, Reason, Refused, Status
 from domain.identity import hold_id, new_hold_id
 from domain.instants import in_zone, parse_instant
 from domain.money import format_money
-from domain.terms import For, Lasting, Terms, Until
+from domain.terms import For, Lasting, Terms, Until, read_contacts
 from domain.text import clean_label
+from settings import settings
 
 Id = Annotated[str, typer.Argument(metavar="ID", help="The hold's id.", show_default=False)]
 Version = Annotated[int, typer.Option("--version", min=1, help="The version you read; another one refuses.")]
 ForOption = Annotated[str | None, typer.Option("--for", metavar="30m", help="How long: 90s, 30m, 1h30m, 2d.")]
+ShowContacts = Annotated[bool, typer.Option("--show-contacts", help="Show addresses and numbers whole.")]
 _DIGITS = re.compile(r"[0-9]{1,30}", re.ASCII)
 UntilOption = Annotated[str | None, typer.Option("--until", metavar="TIME", help="A time with offset, RFC 3339.")]
 
@@ -58,6 +60,10 @@ def place(
     amount: Annotated[str | None, typer.Option(metavar="1250", help="Minor units (cents), with --currency.")] = None,
     currency: Annotated[str | None, typer.Option(help="ISO 4217, like EUR.")] = None,
     exclusive: Annotated[bool, typer.Option("--exclusive", help="Refuse while another exclusive hold has it.")] = False,
+    email: Annotated[str | None, typer.Option(metavar="ADDRESS", help="Remind the customer by email.")] = None,
+    phone: Annotated[str | None, typer.Option(metavar="+49…", help="Remind by SMS; E.164, with --timezone.")] = None,
+    locale: Annotated[str | None, typer.Option(metavar="de-AT", help="The language of reminders.")] = None,
+    leads: Annotated[str | None, typer.Option(metavar="24h,5m", help="How long before the deadline.")] = None,
     as_json: Json = False,
 ) -> int:
     """Place a hold.
@@ -73,9 +79,10 @@ def place(
         amount=None if amount is None else _minor_units(amount),
         currency=currency,
         exclusive=exclusive,
+        contacts=read_contacts(email=email, phone=phone, locale=locale, leads=leads, timezone=timezone),
     )
     with database() as db, db.transaction() as tx:
-        answer = holds.place(tx, hold, terms, by_hand())
+        answer = holds.place(tx, hold, terms, by_hand(), leads=settings().leads)
     code = print_answer(answer, hold, as_json=as_json)
     if isinstance(answer, Done) and not answer.hold.counts:
         say(f"hold {hold} was placed before with these terms and is {answer.hold.standing}; use another id")
@@ -118,6 +125,7 @@ def cancel(
 def show(
     id_: Id,
     reference: Annotated[bool, typer.Option("--reference", help="Print the line that `apply` takes.")] = False,
+    show_contacts: ShowContacts = False,
     as_json: Json = False,
 ) -> int:
     """Show a hold as it stands now."""
@@ -129,7 +137,7 @@ def show(
     if reference:
         print_json(found.reference.as_data())
     else:
-        print_hold(found, as_json=as_json)
+        print_hold(found, as_json=as_json, show_contacts=show_contacts)
     return 0
 
 

@@ -19,6 +19,7 @@ from db.holds import clock
 from db.importing import Answer, Batch, prepare, take
 from domain.errors import BadInput
 from domain.importing import LONGEST_LINE, BadLine, Incoming, Reader, csv_reader, read_hold, read_json
+from settings import settings
 
 BATCH = 10_000
 """Lines in one transaction: a second's work, so that live writers never wait longer for it."""
@@ -157,7 +158,7 @@ def _prepare(lines: Iterable[Line], now: datetime, reader: Reader, *, emit: bool
             good.append(read_hold(number, reader(raw), now))
         except BadInput as problem:
             bad.append(BadLine(number, problem))
-    return _Ready(prepare(good, emit=emit), bad)
+    return _Ready(prepare(good, emit=emit, leads=settings().leads), bad)
 
 
 def _csv(lines: Iterator[Line]) -> Reader:

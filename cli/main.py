@@ -11,7 +11,7 @@ import typer
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from cli import apply, dead_letters, deliveries, endpoints, holds, operate, stack
+from cli import apply, dead_letters, deliveries, endpoints, holds, operate, reminders, stack
 from cli.output import say
 from cli.usage import misused, plainly, show_version
 from db import faults
@@ -28,6 +28,7 @@ for commands in (stack, holds, apply, operate):
     commands.register(app)
 app.add_typer(endpoints.app, name="endpoints")
 app.add_typer(deliveries.app, name="deliveries")
+app.add_typer(reminders.app, name="reminders")
 app.add_typer(dead_letters.app, name="dead-letters")
 plainly(app)
 

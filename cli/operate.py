@@ -9,10 +9,10 @@ from rich.console import Console
 
 from cli import reports
 from cli.context import PATIENT, database, worker_name
-from cli.holds import Id
+from cli.holds import Id, ShowContacts
 from cli.importing import import_file
 from cli.output import Json, print_answer, print_json, say
-from db import pruning, reconcile, trace
+from db import erasing, pruning, reconcile, trace
 from db import status as operating_status
 from domain.durations import parse_duration
 from domain.errors import BadInput
@@ -47,15 +47,15 @@ def import_holds(
         return import_file(db, FilePath(file), strict=strict, emit=emit, as_json=as_json)
 
 
-def trace_hold(id_: Id, as_json: Json = False) -> int:
+def trace_hold(id_: Id, show_contacts: ShowContacts = False, as_json: Json = False) -> int:
     """Tell everything about one hold, in order of time."""
     hold = hold_id(id_)
     with database() as db, db.transaction() as tx:
-        found = trace.trace(tx, hold)
+        found = trace.trace(tx, hold, show_contacts=show_contacts)
     if found is None:
         return print_answer(Refused(Reason.MISSING), hold, as_json=as_json)
     if as_json:
-        print_json(found.as_data())
+        print_json(found.as_data(show_contacts=show_contacts))
     else:
         reports.print_trace(_console(), found)
     return 0
@@ -126,17 +126,33 @@ def reconcile_all(
 
 
 def prune(
-    closed_after: Annotated[str, typer.Option(metavar="400d", help="Keep what closed within this time.")],
+    closed_after: Annotated[
+        str | None, typer.Option(metavar="400d", help="Delete holds, but keep what closed within this time.")
+    ] = None,
+    contacts_after: Annotated[
+        str | None, typer.Option(metavar="90d", help="Erase contacts of holds that closed longer ago than this.")
+    ] = None,
     as_json: Json = False,
 ) -> int:
-    """Delete holds closed long ago.
+    """Delete holds closed long ago, or erase their contacts.
 
-    Their effects and events go too; never the ledger or a dead letter.
+    Effects, events and reminders of a deleted hold go too; never the ledger or a dead letter. With its contacts a
+    hold's texts are erased; that it was reminded, and when, stays. Give one of the two, or both.
     """
-    age = _age(closed_after, "--closed-after")
+    if closed_after is None and contacts_after is None:
+        raise BadInput("--closed-after/--contacts-after", "give one of the two, or both")
+    holds_age = None if closed_after is None else _age(closed_after, "--closed-after")
+    contacts_age = None if contacts_after is None else _age(contacts_after, "--contacts-after")
     with database(PATIENT) as db:
-        pruned = pruning.prune(db, older_than=age)
-    print_json(pruned.as_data()) if as_json else print(pruned)
+        pruned = pruning.Pruned() if holds_age is None else pruning.prune(db, older_than=holds_age)
+        erased = 0 if contacts_age is None else erasing.erase(db, older_than=contacts_age)
+    if as_json:
+        print_json({**pruned.as_data(), "contacts": erased})
+        return 0
+    if holds_age is not None:
+        print(pruned)
+    if contacts_age is not None:
+        print(f"contacts erased of closed holds: {erased:,}")
     return 0
 
 

@@ -43,11 +43,12 @@ def print_fields(fields: Mapping[str, object], indent: str = "  ") -> None:
         print(f"{indent}{name:<{width}}  {value}")
 
 
-def print_hold(hold: Hold, *, as_json: bool) -> None:
+def print_hold(hold: Hold, *, as_json: bool, show_contacts: bool = False) -> None:
     """A hold as it stands."""
     if as_json:
-        print_json(hold.as_data())
+        print_json(hold.as_data(show_contacts=show_contacts))
         return
+    email, phone = (hold.email, hold.phone) if show_contacts else hold.masked
     print(f"{hold.id}  {hold.standing}  version {hold.version}")
     left = timedelta(seconds=int((hold.expires_at - hold.read_at).total_seconds()))
     when = f"in {format_duration(left)}" if hold.counts else f"{format_duration(-left)} ago"
@@ -60,6 +61,10 @@ def print_hold(hold: Hold, *, as_json: bool) -> None:
             "expires": f"{local:%Y-%m-%d %H:%M:%S %Z}" + (f"  ({when})" if hold.status is Status.HELD else ""),
             "closed": None if hold.closed_at is None else rfc3339(hold.closed_at),
             "reason": hold.close_reason,
+            "email": email,
+            "phone": phone,
+            "locale": hold.locale,
+            "leads": None if hold.leads is None else ", ".join(map(format_duration, hold.leads)),
             "set aside": "yes; see `holdfast dead-letters list`" if hold.set_aside else None,
         }
     )
@@ -92,8 +97,10 @@ def explain(refused: Refused, asked: str) -> str:  # noqa: PLR0911 - one return 
 def print_answer(answer: Answer, asked: str, *, as_json: bool) -> int:
     """The hold, or why the command was refused; returns the exit code."""
     match answer:
-        case Done(hold):
+        case Done(hold, under_way=under_way):
             print_hold(hold, as_json=as_json)
+            if under_way:
+                say(f"a reminder by {' and '.join(under_way)} was just being sent: the customer may still get it")
             return 0
         case Refused(reason, hold):
             line = explain(answer, asked)

@@ -10,6 +10,7 @@ from rich.text import Text
 from cli.output import print_fields
 from db.endpoint_status import EndpointHealth
 from db.reconcile import Violation
+from db.reminder_status import ChannelStatus
 from db.status import Status
 from domain.durations import format_duration
 from domain.instants import rfc3339
@@ -68,6 +69,8 @@ def print_status(console: Console, status: Status) -> None:
     print_counts(console, "Sweeps", ticks or {"none": "has ever ticked"})
     if status.endpoints:
         _print_endpoints(console, status.endpoints)
+    if status.reminders.channels:
+        _print_reminders(console, status.reminders.channels)
     for line in status.red:
         console.print(Text(f"red: {line}", style="bold red"), soft_wrap=True)
     if not status.red:
@@ -95,6 +98,19 @@ def _print_endpoints(console: Console, endpoints: Sequence[EndpointHealth]) -> N
     console.print(table)
     if len(endpoints) > len(busiest):
         console.print(f"   and {len(endpoints) - len(busiest):,} more; see `holdfast endpoints list`")
+
+
+def _print_reminders(console: Console, channels: Sequence[ChannelStatus]) -> None:
+    """Each channel's reminders; what was sent, suppressed and failed is the last day's."""
+    console.print("[bold]Reminders[/]")
+    table = Table(box=None, pad_edge=False)
+    for name in ("   channel", "scheduled", "under way", "late for", "sent", "suppressed", "failed", "waiting"):
+        table.add_column(name, justify="left" if "channel" in name else "right", header_style="dim")
+    for one in channels:
+        late = "" if one.late is None else format_duration(one.late)
+        counts = (f"{count:,}" for count in (one.sent, one.suppressed, one.failed, one.waiting))
+        table.add_row(f"   {one.channel}", f"{one.scheduled:,}", f"{one.under_way:,}", late, *counts)
+    console.print(table)
 
 
 def print_trace(console: Console, trace: Trace) -> None:

@@ -13,6 +13,9 @@ from db.tables import dead_letters
 from domain.references import Reference
 from domain.sweeping import ClaimPolicy
 
+EXPIRY = "expiry"
+"""The kind of a dead letter whose hold is set aside with it."""
+
 DISCARDED = "discarded"
 """What stands instead of an outcome where an operator closed a dead letter without applying it."""
 
@@ -82,7 +85,7 @@ def fail_alone(tx: Tx, reference: Reference, error: str, policy: ClaimPolicy, *,
         bury(
             tx,
             f"expiry:{reference.job_id}",
-            "expiry",
+            EXPIRY,
             reference.as_data(),
             error,
             hold=reference.hold_id,
@@ -152,11 +155,12 @@ def get(tx: Tx, dead_letter: int, *, lock: bool = False) -> DeadLetter | None:
 
 
 def settle(tx: Tx, dead_letter: DeadLetter, outcome: str, operator: str) -> None:
-    """Note what an operator made of it: an Outcome, or DISCARDED. The hold is set aside no more."""
-    tx.execute(
-        text("UPDATE holds SET set_aside = false, claims = 0, claimed_until = NULL WHERE id = :id AND set_aside"),
-        {"id": dead_letter.hold_id},
-    )
+    """Note what an operator made of it: an Outcome, or DISCARDED. A hold set aside with it is set aside no more."""
+    if dead_letter.kind == EXPIRY:
+        tx.execute(
+            text("UPDATE holds SET set_aside = false, claims = 0, claimed_until = NULL WHERE id = :id AND set_aside"),
+            {"id": dead_letter.hold_id},
+        )
     tx.execute(
         text("""UPDATE dead_letters SET replayed_at = clock_timestamp(), replayed_by = :operator, outcome = :outcome
                 WHERE id = :id"""),

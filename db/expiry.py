@@ -9,6 +9,7 @@ from sqlalchemy import text
 from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.sql.expression import bindparam
 
+from db import reminders
 from db.columns import lines, texts
 from db.engine import Tx, by_index
 from db.facts import record
@@ -40,7 +41,7 @@ FROM {_REFERENCES} AS r(id, version, deadline, key), cohort_paths AS c
 WHERE h.id = r.id AND h.version = r.version AND h.expires_at = to_timestamp(r.deadline)
   AND h.status = 'held' AND h.expires_at <= CAST(:now AS timestamptz)
   AND c.cohort = h.cohort AND {_DRIVEN}
-RETURNING h.id, h.version, h.expires_at, h.resource, h.amount, h.currency
+RETURNING h.id, h.version, h.expires_at, h.resource, h.amount, h.currency, h.leads IS NOT NULL AS reminded
 """)  # noqa: S608 - the parts are constants of this project
 
 # A hold left over although it is due had another path when its row was judged, even if its cohort moved since.
@@ -91,6 +92,9 @@ def expire(
         for r in changed
     ]
     record(tx, Kind.EXPIRED, changes, at=locked.now, receipt=locked.receipt)
+    reminded = [row.id for row in changed if row.reminded]
+    if reminded:
+        reminders.call_off(tx, reminded, f"the hold was {Kind.EXPIRED}")
     outcomes = {Reference.to(c.hold_id, c.version, c.expires_at).job_id: Outcome.EXPIRED for c in changes}
     rest = [reference for reference in unique if reference.job_id not in outcomes]
     if rest:

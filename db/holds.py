@@ -1,12 +1,13 @@
 """Place, extend, confirm, cancel and read holds. Writers touch Postgres only."""
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
 from sqlalchemy import Row, func, select, text
 from sqlalchemy.dialects.postgresql import insert
 
-from db import expiry
+from db import expiry, reminders
 from db.engine import Tx
 from db.facts import record
 from db.tables import effects, holds, ledger
@@ -14,7 +15,8 @@ from domain.changes import Change, Kind
 from domain.holds import Answer, Done, Hold, Reason, Refused, Status, why_refused
 from domain.identity import HoldId, cohort, extended_key, placed_key
 from domain.paths import Carrier
-from domain.terms import For, Lasting, Terms, deadline_ahead
+from domain.reminding import Channel
+from domain.terms import DEFAULT_LEADS, For, Lasting, Terms, deadline_ahead, same_terms
 
 _TRIES = 3
 """Times `place` looks again at who has an exclusive resource."""
@@ -22,7 +24,8 @@ _TRIES = 3
 _READ = (
     holds.c.id, holds.c.resource, holds.c.customer, holds.c.status, holds.c.version, holds.c.expires_at,
     holds.c.timezone, holds.c.amount, holds.c.currency, holds.c.exclusive, holds.c.cohort, holds.c.placed_at,
-    holds.c.closed_at, holds.c.close_reason, holds.c.set_aside, func.clock_timestamp().label("read_at"),
+    holds.c.closed_at, holds.c.close_reason, holds.c.set_aside, holds.c.email,
+    holds.c.phone, holds.c.locale, holds.c.leads, func.clock_timestamp().label("read_at"),
 )  # fmt: skip
 
 
@@ -62,12 +65,14 @@ def listing(
     return [_hold(row) for row in tx.execute(query)]
 
 
-def place(tx: Tx, hold: HoldId, terms: Terms, by: Carrier) -> Answer:
-    """Place a hold, or return the one that has this id and these terms.
+def place(
+    tx: Tx, hold: HoldId, terms: Terms, by: Carrier, *, leads: Sequence[timedelta] = DEFAULT_LEADS
+) -> Answer:  # fmt: skip
+    """Place a hold, or return the one that has this id and these terms. `leads` are for terms that give none.
 
     Two at once: the primary key, or the exclusive index, lets one through; the other waits for its commit and then
-    finds it. Dies before commit: no hold. A lapsed hold that has the exclusive resource is expired first, in this
-    transaction, by the function that expires every hold; `by` is what its receipt says.
+    finds it. Dies before commit: no hold, and no reminder of it. A lapsed hold that has the exclusive resource is
+    expired first, in this transaction, by the function that expires every hold; `by` is what its receipt says.
 
     Raises:
         BadInput: the deadline is not ahead of the database's clock.
@@ -82,10 +87,13 @@ def place(tx: Tx, hold: HoldId, terms: Terms, by: Carrier) -> Answer:
         if _is_retired(tx, hold):
             return Refused(Reason.ID_RETIRED)
         now = clock(tx)
-        placed = _insert(tx, hold, terms, deadline_ahead(terms.lasting, now, now), now)
+        values = _values(hold, terms, now) | contacts_of(terms, leads)
+        placed = _insert(tx, values)
         if placed is not None:
             deadline_ahead(terms.lasting, now, placed.read_at)  # it may have waited for another's insert
             record(tx, Kind.PLACED, [_change(Kind.PLACED, placed, now)], at=now)
+            if placed.leads is not None:
+                reminders.schedule(tx, hold, now)
             return Done(placed)
     return Refused(Reason.RESOURCE_TAKEN, _holder(tx, terms.resource))
 
@@ -94,7 +102,7 @@ def _repeat_of(tx: Tx, hold: HoldId, terms: Terms) -> Answer | None:
     row = tx.execute(select(*_READ, holds.c.terms).where(holds.c.id == hold)).one_or_none()
     if row is None:
         return None
-    if row.terms != terms.as_data():
+    if not same_terms(row.terms, terms):
         return Refused(Reason.TERMS_DIFFER, _hold(row))
     return Done(_hold(row), repeated=True)
 
@@ -123,15 +131,14 @@ def _is_retired(tx: Tx, hold: HoldId) -> bool:
     return bool(tx.execute(select(known & gone)).scalar_one())
 
 
-def _insert(tx: Tx, hold: HoldId, terms: Terms, deadline: datetime, now: datetime) -> Hold | None:
-    """The new hold; None where the id or the exclusive resource was taken meanwhile."""
-    values = {
+def _values(hold: HoldId, terms: Terms, now: datetime) -> dict[str, object]:
+    return {
         "id": hold,
         "resource": terms.resource,
         "customer": terms.customer,
         "status": Status.HELD.value,
         "version": 1,
-        "expires_at": deadline,
+        "expires_at": deadline_ahead(terms.lasting, now, now),
         "terms": terms.as_data(),
         "timezone": terms.timezone,
         "amount": terms.amount,
@@ -140,6 +147,19 @@ def _insert(tx: Tx, hold: HoldId, terms: Terms, deadline: datetime, now: datetim
         "cohort": cohort(hold),
         "placed_at": now,
     }
+
+
+def contacts_of(terms: Terms, leads: Sequence[timedelta]) -> dict[str, object]:
+    """The columns of a hold that say how its customer is reminded."""
+    contacts = terms.contacts
+    if contacts is None:
+        return {}
+    chosen = contacts.leads or leads
+    return {"email": contacts.email, "phone": contacts.phone, "locale": contacts.locale, "leads": list(chosen)}
+
+
+def _insert(tx: Tx, values: dict[str, object]) -> Hold | None:
+    """The new hold; None where the id or the exclusive resource was taken meanwhile."""
     return _one(tx.execute(insert(holds).values(values).on_conflict_do_nothing().returning(*_READ)).one_or_none())
 
 
@@ -237,7 +257,16 @@ def _changed(tx: Tx, kind: Kind, hold: HoldId, at: datetime) -> Done:
     after = get(tx, hold)
     assert after is not None
     record(tx, kind, [_change(kind, after, at)], at=at)
-    return Done(after)
+    return Done(after, under_way=() if after.leads is None else _remind(tx, kind, hold, at))
+
+
+def _remind(tx: Tx, kind: Kind, hold: HoldId, at: datetime) -> tuple[Channel, ...]:
+    """Call off what reminds of what was; after an extension, write what reminds of the new deadline."""
+    reminders.call_off(tx, [hold], f"the hold was {kind}")
+    under_way = reminders.under_way(tx, hold)
+    if kind is Kind.EXTENDED:
+        reminders.schedule(tx, hold, at)
+    return under_way
 
 
 def _change(kind: Kind, hold: Hold, at: datetime) -> Change:
@@ -250,4 +279,5 @@ def _one(row: Row[Any] | None) -> Hold | None:
 
 def _hold(row: Row[Any]) -> Hold:
     columns = {column.key: getattr(row, column.key) for column in _READ}
-    return Hold(**columns | {"status": Status(row.status), "id": HoldId(row.id)})
+    leads = None if row.leads is None else tuple(row.leads)
+    return Hold(**columns | {"status": Status(row.status), "id": HoldId(row.id), "leads": leads})

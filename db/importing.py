@@ -1,8 +1,8 @@
 """Take holds from elsewhere: a batch is copied beside the tables, then moved in by one statement."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import Any
 
@@ -12,17 +12,20 @@ from sqlalchemy import Row, text
 
 from db.engine import Tx
 from db.fanout import audience_of, deliveries_of
+from db.reminders import reminders_of
 from domain.changes import Change, effect_key, event_of, ledger_side
 from domain.errors import BadInput
 from domain.identity import cohort
 from domain.importing import BadLine, Incoming, changes_of
 from domain.instants import rfc3339
+from domain.terms import DEFAULT_LEADS, Terms
 
 _BESIDE = """
 CREATE TEMPORARY TABLE IF NOT EXISTS incoming_holds (
     line integer, repeat boolean, relative boolean, id text COLLATE "C", resource text, customer text, status text,
     version integer, expires_at timestamptz, terms jsonb, timezone text, amount bigint, currency text,
-    exclusive boolean, cohort smallint, placed_at timestamptz, closed_at timestamptz, close_reason text
+    exclusive boolean, cohort smallint, placed_at timestamptz, closed_at timestamptz, close_reason text,
+    email text, phone text, locale text, leads interval[]
 ) ON COMMIT DELETE ROWS;
 CREATE TEMPORARY TABLE IF NOT EXISTS incoming_changes (
     hold_id text COLLATE "C", key text, kind text, at timestamptz, side text, event_id text, type text, body bytea
@@ -34,14 +37,14 @@ TRUNCATE incoming_holds, incoming_changes;
 _TAKE_IF_ID_AND_RESOURCE_ARE_FREE = text(f"""
 WITH taken AS (
     INSERT INTO holds (id, resource, customer, status, version, expires_at, terms, timezone, amount, currency,
-                       exclusive, cohort, placed_at, closed_at, close_reason)
+                       exclusive, cohort, placed_at, closed_at, close_reason, email, phone, locale, leads)
     SELECT id, resource, customer, status, version, expires_at, terms, timezone, amount, currency,
-           exclusive, cohort, placed_at, closed_at, close_reason
+           exclusive, cohort, placed_at, closed_at, close_reason, email, phone, locale, leads
     FROM incoming_holds AS i
     WHERE NOT repeat AND (SELECT l.side FROM ledger AS l WHERE l.hold_id = i.id LIMIT 1) IS NULL
     ORDER BY id
     ON CONFLICT DO NOTHING
-    RETURNING id, version, expires_at, amount, currency
+    RETURNING id, version, expires_at, amount, currency, status, email, phone, leads
 ), change AS (
     SELECT * FROM incoming_changes AS c JOIN taken AS t ON t.id = c.hold_id
 ), effect AS (
@@ -56,6 +59,8 @@ WITH taken AS (
     SELECT event_id, hold_id, type, at, body, {audience_of("type")} FROM change WHERE event_id IS NOT NULL
 ), delivery AS (
     {deliveries_of("change", event_id="event_id", event_type="type", at="now()", where="event_id IS NOT NULL")}
+), reminder AS (
+    {reminders_of("taken", at="now()")}
 )
 SELECT array_agg(i.line) FROM incoming_holds AS i LEFT JOIN taken AS t ON t.id = i.id WHERE t.id IS NULL OR i.repeat
 """)  # noqa: S608 - the parts are constants of this project
@@ -68,8 +73,13 @@ SELECT i.line, i.id, i.resource, h.same,
        END AS holder
 FROM incoming_holds AS i
 LEFT JOIN LATERAL (
-    SELECT CASE WHEN i.relative THEN h.terms - 'until' = i.terms - 'until' ELSE h.terms = i.terms END AS same
-    FROM holds AS h WHERE h.id = i.id
+    SELECT h.terms - vague.names = i.terms - vague.names AS same
+    FROM holds AS h
+    CROSS JOIN LATERAL (SELECT array_remove(ARRAY[
+        CASE WHEN i.relative THEN 'until' END,
+        CASE WHEN h.terms->'contacts' = 'null' AND i.terms->'contacts' IS NOT NULL THEN 'contacts' END
+    ], NULL) AS names) AS vague -- erased contacts are taken to have been the same ones
+    WHERE h.id = i.id
     OFFSET 0 -- one look-up by key a line, never a scan of all holds
 ) AS h ON true
 WHERE i.line = ANY(CAST(:lines AS integer[]))
@@ -97,13 +107,18 @@ class Batch:
     changes: list[Values]
 
 
-def prepare(holds: Iterable[Incoming], *, emit: bool) -> Batch:
-    """Lay holds out for `take`, in the order of their ids: neighbours go to the same pages. `emit` makes events."""
+def prepare(
+    holds: Iterable[Incoming], *, emit: bool, leads: Sequence[timedelta] = DEFAULT_LEADS
+) -> Batch:  # fmt: skip
+    """Lay holds out for `take`, in the order of their ids: neighbours go to the same pages. `emit` makes events.
+
+    `leads` are for holds with contacts that give none.
+    """
     batch = Batch([], [])
     previous = None
     for hold in sorted(holds, key=lambda hold: (hold.id, hold.line)):
         repeat = hold.id == previous
-        batch.holds.append(_hold_values(hold, repeat=repeat))
+        batch.holds.append(_hold_values(hold, leads, repeat=repeat))
         if not repeat:
             batch.changes.extend(_change_values(change, emit=emit) for change in changes_of(hold))
         previous = hold.id
@@ -151,14 +166,22 @@ def _copy(tx: Tx, batch: Batch) -> None:
                 copy.write_row(row)
 
 
-def _hold_values(hold: Incoming, *, repeat: bool) -> Values:
+def _hold_values(hold: Incoming, leads: Sequence[timedelta], *, repeat: bool) -> Values:
     """In the order of `incoming_holds`; a repeat has the id of an earlier line."""
     terms = hold.terms
     return (
         hold.line, repeat, hold.relative, hold.id, terms.resource, terms.customer, hold.status.value, hold.version,
         _instant(hold.expires_at), to_json(terms.as_data()).decode(), terms.timezone, terms.amount, terms.currency,
         terms.exclusive, cohort(hold.id), _instant(hold.placed_at), _instant(hold.closed_at), hold.close_reason,
+        *_contact_values(terms, leads),
     )  # fmt: skip
+
+
+def _contact_values(terms: Terms, leads: Sequence[timedelta]) -> Values:
+    contacts = terms.contacts
+    if contacts is None:
+        return (None, None, None, None)
+    return (contacts.email, contacts.phone, contacts.locale, list(contacts.leads or leads))
 
 
 def _change_values(change: Change, *, emit: bool) -> Values:

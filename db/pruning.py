@@ -9,6 +9,8 @@ from sqlalchemy import Row, text
 
 from db.engine import Database, Tx, by_index
 from db.holds import clock
+from db.reminder_desk import WAITING
+from db.reminders import OF_HOLD
 from domain.changes import Change, Kind, effect_key
 from domain.identity import HoldId, event_id, placed_key
 
@@ -32,7 +34,8 @@ WITH locked AS MATERIALIZED (
     SELECT id FROM holds WHERE id = ANY(CAST(:ids AS text[])) ORDER BY id FOR UPDATE
 )
 DELETE FROM holds AS h USING locked AS l WHERE h.id = l.id AND h.status <> 'held' AND h.closed_at < :before
-RETURNING h.id, h.status, h.version, h.expires_at, h.resource, h.amount, h.currency, h.closed_at
+RETURNING h.id, h.status, h.version, h.expires_at, h.resource, h.amount, h.currency, h.closed_at,
+          h.leads IS NOT NULL AS reminded
 """)
 
 _VERSION_PLACED_AT = text("SELECT hold_id, version FROM effects WHERE key = ANY(CAST(:keys AS text[]))")
@@ -75,6 +78,18 @@ WITH next AS MATERIALIZED (
 SELECT (SELECT count(*) FROM gone) AS gone, count(*) AS seen, max(event_id) AS last FROM next
 """)  # noqa: S608 - the parts are constants of this file
 
+# What waits for an operator stays when its hold goes.
+_DELETE_REMINDERS = text(f"""
+WITH gone AS (
+    DELETE FROM reminders AS r USING unnest(CAST(:holds AS text[])) AS g(id)
+    WHERE {OF_HOLD.format(hold="g.id")} AND NOT ({WAITING})
+    RETURNING r.key
+), attempt AS (
+    DELETE FROM reminder_attempts AS a USING gone WHERE a.key = gone.key
+)
+SELECT count(*) FROM gone
+""")  # noqa: S608 - constants of this project
+
 _DELETE_OLD_RECEIPTS = text("""
 DELETE FROM receipts WHERE id = ANY(ARRAY(SELECT id FROM receipts WHERE at < :before ORDER BY at LIMIT :limit))
 """)
@@ -107,6 +122,7 @@ class Pruned:
     holds: int = 0
     effects: int = 0
     events: int = 0
+    reminders: int = 0
     receipts: int = 0
     sweep_runs: int = 0
 
@@ -176,12 +192,17 @@ def _prune_holds(tx: Tx, bounds: dict[str, Any], needed: set[int]) -> tuple[str 
         holds=len(gone),
         effects=tx.execute(_DELETE_EFFECTS, {"keys": keys}).rowcount if gone else 0,
         events=tx.execute(_DELETE_EVENTS, {"ids": events}).scalar_one() if gone else 0,
+        reminders=_delete_reminders(tx, [row.id for row in gone if row.reminded]),
     )
     return (rows[-1].id if len(rows) == bounds["limit"] else None), pruned
 
 
 def _delete_holds(tx: Tx, ids: list[str], bounds: dict[str, Any]) -> Sequence[Row[Any]]:
     return tx.execute(_DELETE_IF_CLOSED_AND_OLD, bounds | {"ids": ids}).all() if ids else []
+
+
+def _delete_reminders(tx: Tx, ids: list[str]) -> int:
+    return int(tx.execute(_DELETE_REMINDERS, {"holds": ids}).scalar_one()) if ids else 0
 
 
 def _versions_placed_at(tx: Tx, gone: Sequence[Row[Any]]) -> dict[str, int]:

@@ -7,9 +7,10 @@ from typing import Any
 
 from sqlalchemy import Row, text
 
-from db import endpoint_status, schema, slots
+from db import endpoint_status, reminder_status, reminding, schema, slots
 from db.endpoint_status import EndpointHealth
 from db.engine import Tx
+from db.reminder_status import ReminderStatus
 from db.sweeps import sweep_name
 from domain.durations import format_duration
 from domain.holds import Status as HoldStatus
@@ -97,6 +98,7 @@ class Status:
     totals: Mapping[str, int] = field(default_factory=dict)
     open_amounts: Mapping[str, int] = field(default_factory=dict)
     endpoints: Sequence[EndpointHealth] = field(default_factory=list)
+    reminders: ReminderStatus = field(default_factory=ReminderStatus)
     red: list[str] = field(default_factory=list)
 
     def as_data(self) -> dict[str, object]:
@@ -117,6 +119,7 @@ class Status:
             "totals": dict(self.totals),
             "open_amounts": dict(self.open_amounts),
             "endpoints": [endpoint.as_data() for endpoint in self.endpoints],
+            "reminders": [channel.as_data() for channel in self.reminders.channels],
             "red": self.red,
         }
 
@@ -137,11 +140,13 @@ def status(tx: Tx, *, grace: timedelta, silence: timedelta, now: datetime | None
     outcomes, rescued = _outcomes(tx, now)
     outdated = _outdated(current, schema.newest())
     endpoints = [] if outdated else endpoint_status.of_all(tx, now)  # an older schema may not have the tables
+    reminders = ReminderStatus() if outdated else reminder_status.of_all(tx, now)
     red = [
         *outdated,
         *_stopped(tx.execute(_STOPPED_RUNS, {"now": now, "back": LAST_HOUR, "most": _ERRORS_TOLD}).all()),
         *_late(holds["oldest_overdue"], grace),
-        *_silent(sweeps, _needed(tx, webhooks=bool(endpoints)), silence),
+        *_silent(sweeps, _needed(tx, webhooks=bool(endpoints), reminders=reminders.wanted), silence),
+        *reminders.red(grace),
         *_waiting(letters),
     ]
     return Status(
@@ -152,6 +157,7 @@ def status(tx: Tx, *, grace: timedelta, silence: timedelta, now: datetime | None
         outcomes=outcomes,
         rescued=rescued,
         endpoints=endpoints,
+        reminders=reminders,
         red=red,
         **holds,
     )
@@ -182,10 +188,11 @@ def _outcomes(tx: Tx, now: datetime) -> tuple[Tally, int]:
     return Tally({Outcome(row.outcome): int(row.references) for row in rows}), rescued
 
 
-def _needed(tx: Tx, *, webhooks: bool) -> set[str]:
-    """The sweeps that must tick: expiry's own (it rescues), those whose path drives a cohort, and webhooks'."""
+def _needed(tx: Tx, *, webhooks: bool, reminders: bool) -> set[str]:
+    """The sweeps that must tick: expiry's own (it rescues), those whose path drives a cohort, and those of use."""
     driving = {sweep_name(Path(path)) for path in tx.execute(_DRIVING).scalars()}
-    return {sweep_name(Path.SWEEP)} | driving | ({slots.SWEEP} if webhooks else set())
+    useful = ({slots.SWEEP} if webhooks else set()) | ({reminding.SWEEP} if reminders else set())
+    return {sweep_name(Path.SWEEP)} | driving | useful
 
 
 def _outdated(current: str, newest: str) -> list[str]:
@@ -211,15 +218,15 @@ def _late(oldest: timedelta | None, grace: timedelta) -> list[str]:
 
 
 def _silent(sweeps: Sequence[Sweep], needed: set[str], silence: timedelta) -> list[str]:
-    """A sweep whose path drives nothing any more may rest, and that of webhooks where there is no endpoint."""
-    retired = {*(sweep_name(path) for path in Path), slots.SWEEP} - needed
+    """A sweep whose path drives nothing any more may rest, and those of webhooks and reminders that have nothing."""
+    retired = {*(sweep_name(path) for path in Path), slots.SWEEP, reminding.SWEEP} - needed
     quiet = [
         f"{sweep.name} last ticked {format_duration(sweep.age)} ago, more than {format_duration(silence)}: "
         "see that beat and a worker of its lane run"
         for sweep in sweeps
         if sweep.age > silence and sweep.name not in retired
     ]
-    never = {sweep_name(Path.SWEEP), slots.SWEEP} & needed - {sweep.name for sweep in sweeps}
+    never = {sweep_name(Path.SWEEP), slots.SWEEP, reminding.SWEEP} & needed - {sweep.name for sweep in sweeps}
     return quiet + [f"{name} has never ticked: start beat and a worker with `holdfast up`" for name in sorted(never)]
 
 

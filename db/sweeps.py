@@ -118,6 +118,11 @@ def sweep_name(path: Path) -> str:
     return f"expiry:{path}"
 
 
+def tick(tx: Tx, name: str, *, apart: timedelta) -> bool:
+    """Whether a tick of this sweep begins now: not if one began less than `apart` ago by the database's clock."""
+    return tx.execute(_BEGIN_UNLESS_JUST_BEGUN, {"name": name, "apart": apart}).one_or_none() is not None
+
+
 def begin(tx: Tx, path: Path, policy: ClaimPolicy, *, apart: timedelta) -> TooSoon | Idle | Run:
     """Begin a tick, unless one began less than `apart` ago by the database's clock.
 
@@ -126,8 +131,7 @@ def begin(tx: Tx, path: Path, policy: ClaimPolicy, *, apart: timedelta) -> TooSo
     the database, so an idle tick does not wait for the disk.
     """
     name = sweep_name(path)
-    begun = tx.execute(_BEGIN_UNLESS_JUST_BEGUN, {"name": name, "apart": apart}).one_or_none()
-    if begun is None:
+    if not tick(tx, name, apart=apart):
         return TooSoon()
     by_index(tx)
     if not tx.execute(ANYTHING_DUE, {"path": path, "grace": policy.grace}).scalar_one():

@@ -43,7 +43,10 @@ def _id(**options: Any) -> Column[Any]:
 
 
 class HoldColumns(TypedColumns):
-    """A hold; `claimed_run`, `claimed_until` and `claims` belong to the sweep, `set_aside` to the operator."""
+    """A hold; `claimed_run`, `claimed_until` and `claims` belong to the sweep, `set_aside` to the operator.
+
+    `leads` is set where it came with contacts, and stays when these are erased.
+    """
 
     id: Named[str] = _id(primary_key=True)
     resource: Named[str] = Column(Text)
@@ -64,6 +67,10 @@ class HoldColumns(TypedColumns):
     claimed_until: Named[datetime | None] = _instant()
     claims: Named[int] = Column(Integer, server_default=text("0"))
     set_aside: Named[bool] = Column(Boolean, server_default=text("false"))
+    email: Named[str | None] = Column(Text)
+    phone: Named[str | None] = Column(Text)
+    locale: Named[str | None] = Column(Text)
+    leads: Named[list[timedelta] | None] = Column(ARRAY(Interval))
 
 
 holds = Table(
@@ -77,6 +84,7 @@ holds = Table(
     CheckConstraint("extract(microseconds FROM expires_at) % 1000000 = 0", name="holds_whole_seconds"),
     CheckConstraint("(amount IS NULL) = (currency IS NULL) AND amount > 0", name="holds_money"),
     CheckConstraint("cohort BETWEEN 0 AND 99", name="holds_cohort"),
+    CheckConstraint("leads IS NOT NULL OR (email IS NULL AND phone IS NULL AND locale IS NULL)", name="holds_leads"),
     Index("holds_due", "expires_at", postgresql_where=text("status = 'held' AND NOT set_aside")),
     Index("holds_exclusive", "resource", unique=True, postgresql_where=text("exclusive AND status = 'held'")),
 )
@@ -371,4 +379,76 @@ attempts = Table(
     metadata,
     AttemptColumns,
     Index("attempts_started_at", "started_at", postgresql_using="brin"),
+)
+
+
+class ReminderColumns(TypedColumns):
+    """A reminder by one channel before one deadline. `next_at`: when somebody must look at it again, a lease's end too.
+
+    `message` is the frozen text with its address; `uncertain`: an attempt may have been accepted, and nobody knows.
+    """
+
+    key: Named[str] = _id(primary_key=True)
+    hold_id: Named[str] = _id()
+    channel: Named[str] = Column(Text)
+    expires_at: Named[datetime] = _instant()
+    lead: Named[timedelta] = Column(Interval)
+    due_at: Named[datetime] = _instant()
+    state: Named[str] = Column(Text, server_default=text("'scheduled'"))
+    reason: Named[str | None] = Column(Text)
+    next_at: Named[datetime] = _instant()
+    token: Named[UUID | None] = Column(Uuid)
+    attempts: Named[int] = Column(Integer, server_default=text("0"))
+    uncertain: Named[bool] = Column(Boolean, server_default=text("false"))
+    message: Named[dict[str, Any] | None] = Column(JSONB)
+    provider: Named[str | None] = Column(Text)
+    provider_id: Named[str | None] = Column(Text)
+    first_attempt_at: Named[datetime | None] = _instant()
+    covered_by: Named[str | None] = _id()
+    created_at: Named[datetime] = _instant()
+    settled_at: Named[datetime | None] = _instant()
+    decision: Named[str | None] = Column(Text)
+    decided_at: Named[datetime | None] = _instant()
+    decided_by: Named[str | None] = Column(Text)
+
+
+reminders = Table(
+    "reminders",
+    metadata,
+    ReminderColumns,
+    CheckConstraint("channel IN ('email', 'sms')", name="reminders_channel"),
+    CheckConstraint("lead > '0'::interval", name="reminders_lead"),
+    CheckConstraint(
+        "state IN ('scheduled', 'claimed', 'sent', 'suppressed', 'cancelled', 'failed', 'unknown')",
+        name="reminders_state",
+    ),
+    CheckConstraint("(state IN ('scheduled', 'claimed')) = (settled_at IS NULL)", name="reminders_settled_at"),
+    CheckConstraint("attempts >= 0 AND (attempts = 0) = (first_attempt_at IS NULL)", name="reminders_attempts"),
+    CheckConstraint("decision IN ('resend', 'leave')", name="reminders_decision"),
+    CheckConstraint(
+        "(decision IS NULL) = (decided_at IS NULL) AND (decision IS NULL) = (decided_by IS NULL)",
+        name="reminders_decided",
+    ),
+    Index("reminders_due", "channel", "next_at", postgresql_where=text("state IN ('scheduled', 'claimed')")),
+)
+
+
+class ReminderAttemptColumns(TypedColumns):
+    """One request to a provider, written before it is made; without an outcome, nobody recorded how it ended."""
+
+    key: Named[str] = _id(primary_key=True)
+    number: Named[int] = Column(Integer, primary_key=True, autoincrement=False)
+    started_at: Named[datetime] = _instant()
+    worker: Named[str] = Column(Text)
+    provider: Named[str] = Column(Text)
+    outcome: Named[str | None] = Column(Text)
+    reason: Named[str | None] = Column(Text)
+    duration: Named[timedelta | None] = Column(Interval)
+
+
+reminder_attempts = Table(
+    "reminder_attempts",
+    metadata,
+    ReminderAttemptColumns,
+    CheckConstraint("outcome IN ('accepted', 'deferred', 'rejected', 'unknown')", name="reminder_attempts_outcome"),
 )

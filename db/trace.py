@@ -10,7 +10,7 @@ from typing import Any
 
 from sqlalchemy import Row, text
 
-from db import holds
+from db import holds, trace_reminders
 from db.deliveries import letter_key
 from db.engine import Tx
 from domain.changes import Kind, ledger_side
@@ -63,8 +63,8 @@ _LETTERS = text(f"{_LETTER} WHERE key = ANY(CAST(:keys AS text[])) ORDER BY id")
 _LETTERS_OF_A_PRUNED_HOLD = text(f"{_LETTER} WHERE hold_id = :hold ORDER BY id")
 
 
-def trace(tx: Tx, hold: HoldId) -> Trace | None:
-    """Everything about a hold in order of time; None if nothing is known of it.
+def trace(tx: Tx, hold: HoldId, *, show_contacts: bool = False) -> Trace | None:
+    """Everything about a hold in order of time; None if nothing is known of it. Contacts are masked unless asked for.
 
     A pruned hold gives what remains: ledger entries and dead letters. While the hold is changing, later statements
     may see more than earlier ones; in a REPEATABLE READ transaction all see the same.
@@ -74,11 +74,13 @@ def trace(tx: Tx, hold: HoldId) -> Trace | None:
     entries = {row.side: row for row in tx.execute(_ENTRIES, {"hold": hold})}
     ids = [event_id(effect.kind, hold, effect.version) for effect in effects]
     sendings = tx.execute(_DELIVERIES, {"ids": ids}).all()
-    letters = _letters(tx, hold, now, effects, sendings)
-    if now is None and not effects and not entries and not letters:
+    reminders = trace_reminders.of_hold(tx, hold)
+    letters = _letters(tx, hold, now, effects, sent=_letters_of(sendings, reminders))
+    if now is None and not effects and not entries and not letters and not reminders:
         return None
     steps = [
         *_changes(tx, hold, now, effects, entries=entries, letters=letters),
+        *trace_reminders.steps(tx, reminders, show_contacts=show_contacts),
         *_sendings(sendings, tx.execute(_ATTEMPTS, {"ids": ids}).all()),
         *(step for letter in letters for step in _letter(letter)),
     ]
@@ -129,17 +131,22 @@ def _in_order_of_causes(effect: Row[Any]) -> tuple[int, int]:
     return _ORDER.index(Kind(effect.kind)), effect.version
 
 
+def _letters_of(sendings: Sequence[Row[Any]], reminders: Sequence[Row[Any]]) -> list[str]:
+    deliveries = [letter_key(row.event_id, row.endpoint_id) for row in sendings]
+    return deliveries + trace_reminders.letter_keys(reminders)
+
+
 def _letters(
-    tx: Tx, hold: HoldId, now: Hold | None, effects: Sequence[Row[Any]], sendings: Sequence[Row[Any]]
+    tx: Tx, hold: HoldId, now: Hold | None, effects: Sequence[Row[Any]], *, sent: Sequence[str]
 ) -> Sequence[Row[Any]]:
-    """The dead letters of its expiries and of its events' deliveries."""
+    """The dead letters of its expiries, and those with the keys of what was to be sent."""
     if now is None and not effects:
         return tx.execute(_LETTERS_OF_A_PRUNED_HOLD, {"hold": hold}).all()
     versions = {(effect.version, effect.expires_at) for effect in effects}
     if now is not None:
         versions.add((now.version, now.expires_at))
     jobs: set[EffectKey] = {expiry_key(hold, version, deadline) for version, deadline in versions}
-    keys = [f"expiry:{job}" for job in jobs] + [letter_key(row.event_id, row.endpoint_id) for row in sendings]
+    keys = [f"expiry:{job}" for job in jobs] + [*sent]
     return tx.execute(_LETTERS, {"keys": sorted(keys)}).all()
 
 

@@ -1,12 +1,15 @@
 """A hold as it is read, and the closed set of answers to a command about it."""
 
-from dataclasses import dataclass
-from datetime import datetime
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from enum import StrEnum
 
+from domain.contacts import mask_email, mask_phone
+from domain.durations import format_duration
 from domain.identity import HoldId
 from domain.instants import rfc3339
 from domain.references import Reference
+from domain.reminding import Channel
 
 
 class Status(StrEnum):
@@ -42,6 +45,11 @@ class Hold:
     close_reason: str | None
     set_aside: bool
     read_at: datetime
+    email: str | None = field(default=None, repr=False)
+    phone: str | None = field(default=None, repr=False)
+    locale: str | None = None
+    leads: tuple[timedelta, ...] | None = None
+    """How long before the deadline its reminders are due; None: it came without contacts."""
 
     @property
     def counts(self) -> bool:
@@ -58,8 +66,9 @@ class Hold:
         """What a transport carries about this version's expiry."""
         return Reference.to(self.id, self.version, self.expires_at)
 
-    def as_data(self) -> dict[str, object]:
-        """The hold as JSON carries it."""
+    def as_data(self, *, show_contacts: bool = False) -> dict[str, object]:
+        """The hold as JSON carries it, its contacts masked unless they are asked for."""
+        email, phone = (self.email, self.phone) if show_contacts else self.masked
         return {
             "id": self.id,
             "resource": self.resource,
@@ -76,7 +85,19 @@ class Hold:
             "closed_at": None if self.closed_at is None else rfc3339(self.closed_at),
             "close_reason": self.close_reason,
             "set_aside": self.set_aside,
+            "email": email,
+            "phone": phone,
+            "locale": self.locale,
+            "leads": None if self.leads is None else [format_duration(lead) for lead in self.leads],
         }
+
+    @property
+    def masked(self) -> tuple[str | None, str | None]:
+        """Email and phone, enough of them to tell two apart."""
+        return (
+            None if self.email is None else mask_email(self.email),
+            None if self.phone is None else mask_phone(self.phone),
+        )
 
 
 class Reason(StrEnum):
@@ -97,6 +118,8 @@ class Done:
 
     hold: Hold
     repeated: bool = False
+    under_way: tuple[Channel, ...] = ()
+    """Channels by which a reminder of what was changed is just being sent: the customer may still get it."""
 
 
 @dataclass(frozen=True, slots=True)

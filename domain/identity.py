@@ -3,11 +3,12 @@
 import re
 import secrets
 import zlib
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import NewType
 
 from domain.errors import BadInput
 from domain.instants import unix
+from domain.reminding import Channel
 
 HoldId = NewType("HoldId", str)
 EffectKey = NewType("EffectKey", str)
@@ -62,6 +63,11 @@ def cancelled_key(hold: HoldId) -> EffectKey:
 def expiry_key(hold: HoldId, version: int, expires_at: datetime) -> EffectKey:
     """Guards that a version of a hold expires once; also the `job_id` of every message about it."""
     return EffectKey(f"hold-expiry:{hold}:v{version}:{unix(expires_at)}")
+
+
+def reminder_key(hold: HoldId, channel: Channel, expires_at: datetime, lead: timedelta) -> EffectKey:
+    """Guards that a customer is told once by each channel of each deadline and lead; both in whole seconds."""
+    return EffectKey(f"hold-reminder:{hold}:{channel.value}:{unix(expires_at)}:{lead // timedelta(seconds=1)}")
 
 
 def event_id(kind: str, hold: HoldId, version: int) -> EventId:

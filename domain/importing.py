@@ -13,7 +13,7 @@ from domain.errors import BadInput
 from domain.holds import Status
 from domain.identity import HoldId, hold_id
 from domain.instants import ceil_second, parse_instant, rfc3339
-from domain.terms import LONGEST_HOLD, Terms, Until
+from domain.terms import LONGEST_HOLD, Terms, Until, read_contacts
 from domain.text import clean_label
 
 LONGEST_LINE = 65_536
@@ -21,7 +21,7 @@ LONGEST_LINE = 65_536
 
 FIELDS = (
     "id", "resource", "customer", "expires_at", "expires_in", "status", "version", "timezone", "amount", "currency",
-    "exclusive", "placed_at", "closed_at", "close_reason",
+    "exclusive", "placed_at", "closed_at", "close_reason", "email", "phone", "locale", "leads",
 )  # fmt: skip
 """What a line may say of a hold. `expires_in` stands for `expires_at` in examples and tests: `8s`, `-2h`."""
 
@@ -171,6 +171,13 @@ def read_hold(line: int, fields: Fields, now: datetime) -> Incoming:
         amount=_optional_whole(fields, "amount", "must be a whole number of minor units (cents), in digits"),
         currency=_optional_text(fields, "currency"),
         exclusive=_flag(fields, "exclusive"),
+        contacts=read_contacts(
+            email=_optional_text(fields, "email"),
+            phone=_optional_text(fields, "phone"),
+            locale=_optional_text(fields, "locale"),
+            leads=_optional_text(fields, "leads"),
+            timezone=_optional_text(fields, "timezone"),
+        ),
     )
     closed_at = _closed_at(fields, status, deadline, now)
     return Incoming(

@@ -57,6 +57,9 @@ def unix(instant: datetime) -> int:
 _ZONES = available_timezones() - {"localtime", "Factory"}
 """Not the host's own zone, which is another one elsewhere, nor the mark of a host that has none."""
 
+_OFFSET_ZONE = re.compile(r"Etc/GMT[+-](?!0$)\d+")
+"""Offsets under the name of zones, with the sign turned round: Etc/GMT+5 is 5 hours *behind* UTC."""
+
 
 def zone_name(raw: str) -> str:
     """The IANA name, if there is such a zone.
@@ -64,8 +67,8 @@ def zone_name(raw: str) -> str:
     Raises:
         BadInput: an unknown name, or a fixed offset, which does not know daylight saving.
     """
-    if raw not in _ZONES:
-        advice = "an offset is no zone" if raw[:1] in {"+", "-"} else "no such zone"
+    if raw not in _ZONES or _OFFSET_ZONE.fullmatch(raw):
+        advice = "an offset is no zone" if raw[:1] in {"+", "-"} or raw in _ZONES else "no such zone"
         raise BadInput("timezone", f"{raw[:40]!r}: {advice}; use an IANA name like Europe/Berlin")
     return raw
 

@@ -1,8 +1,11 @@
 """What a caller asks for when placing a hold, and the deadline that follows from it."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from domain.contacts import Contacts, check_leads
+from domain.durations import parse_duration
 from domain.errors import BadInput
 from domain.instants import ceil_second, rfc3339, zone_name
 from domain.money import check_money
@@ -10,6 +13,35 @@ from domain.text import clean_label
 
 LONGEST_HOLD = timedelta(days=3660)
 """No hold lasts longer than about ten years."""
+
+DEFAULT_LEADS = (timedelta(days=1),)
+"""How long before its deadline a customer is reminded, where neither the terms nor the deployment say."""
+
+CONTACTS = "contacts"
+"""Where contacts stand in terms as they are kept: not at all where none were given, null once they were erased."""
+
+
+def read_leads(raw: str) -> tuple[timedelta, ...]:
+    """Leads as people write them: `24h,5m`.
+
+    Raises:
+        BadInput: one is no duration, or they cannot be used.
+    """
+    return check_leads([parse_duration(lead, "leads") for lead in raw.replace(",", " ").split()])
+
+
+def read_contacts(
+    *, email: str | None, phone: str | None, locale: str | None, leads: str | None, timezone: str | None
+) -> Contacts | None:
+    """Contacts as they were written; None where none were given.
+
+    Raises:
+        BadInput: one of them cannot be used.
+    """
+    if email is None and phone is None and locale is None and leads is None:
+        return None
+    chosen = None if leads is None else read_leads(leads)
+    return Contacts(email=email, phone=phone, locale=locale, leads=chosen, timezone=timezone)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +121,8 @@ class Terms:
     amount: int | None = None
     currency: str | None = None
     exclusive: bool = False
+    contacts: Contacts | None = None
+    """How the customer is reminded; its zone is that of the hold."""
 
     def __post_init__(self) -> None:
         clean_label("resource", self.resource)
@@ -107,4 +141,23 @@ class Terms:
             "currency": self.currency,
             "exclusive": self.exclusive,
             **self.lasting.as_data(),
+            **({} if self.contacts is None else {CONTACTS: _as_data(self.contacts)}),
         }
+
+
+def _as_data(contacts: Contacts) -> dict[str, object]:
+    leads = contacts.leads
+    return {
+        "email": contacts.email,
+        "phone": contacts.phone,
+        "locale": contacts.locale,
+        "leads": None if leads is None else [lead.total_seconds() for lead in leads],
+    }
+
+
+def same_terms(kept: Mapping[str, object], asked: Terms) -> bool:
+    """Whether a hold's terms as they are kept are these. Erased contacts are taken to have been the same ones."""
+    told = asked.as_data()
+    if CONTACTS in kept and kept[CONTACTS] is None and CONTACTS in told:
+        told[CONTACTS] = None
+    return kept == told

@@ -34,11 +34,11 @@ class Trace:
     hold: Hold | None
     steps: tuple[Step, ...]
 
-    def as_data(self) -> dict[str, object]:
-        """The trace as JSON carries it."""
+    def as_data(self, *, show_contacts: bool = False) -> dict[str, object]:
+        """The trace as JSON carries it; the hold's contacts are masked unless they are asked for."""
         return {
             "id": self.hold_id,
-            "hold": None if self.hold is None else self.hold.as_data(),
+            "hold": None if self.hold is None else self.hold.as_data(show_contacts=show_contacts),
             "steps": [step.as_data() for step in self.steps],
         }
 

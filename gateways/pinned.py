@@ -70,7 +70,7 @@ class _Pinned:
         exchange = UNDER_WAY.get()
         exchange.stage = Stage.LOOKUP
         addresses = self._resolver.addresses(self.host, self.port, exchange.left())
-        sock = _connected(addresses, exchange)
+        sock = connected(addresses, exchange)
         exchange.stage = Stage.TLS if isinstance(self, HTTPSConnection) else Stage.SEND
         self._opened, self._peer = uptime(), exchange.peer
         return sock
@@ -110,7 +110,7 @@ class _TlsConnection(_Pinned, HTTPSConnection):
     response_class = _LastAnswer
 
 
-def _connected(addresses: list[Address], exchange: Exchange) -> socket.socket:
+def connected(addresses: list[Address], exchange: Exchange) -> socket.socket:
     """The first connection that is taken; each address gets its share of the time left, so one dead one is not all."""
     exchange.stage = Stage.CONNECT
     tried = addresses[:_MOST_ADDRESSES]

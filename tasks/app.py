@@ -24,7 +24,11 @@ _MOST_RETRIES = 1000
 P = ParamSpec("P")
 R = TypeVar("R")
 
-app = Celery("holdfast", config_source="celeryconfig", include=["tasks.sweep", "tasks.expiry", "tasks.webhooks"])
+app = Celery(
+    "holdfast",
+    config_source="celeryconfig",
+    include=["tasks.sweep", "tasks.expiry", "tasks.webhooks", "tasks.reminders"],
+)
 
 
 def task(
@@ -53,7 +57,7 @@ def task(
 
 
 CONNECTIONS = 64
-"""Connections of one process, at most, made as needed: a webhook thread has one, and for a fault another."""
+"""Connections of one process, at most, made as needed: a thread of a lane has one, and for a fault another."""
 
 
 @cache

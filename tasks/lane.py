@@ -31,6 +31,19 @@ def broker_faults() -> Iterator[None]:
         raise BrokerUnavailable(f"the broker is not available ({type(fault).__name__})") from fault
 
 
+def depth_of(lane: str, connection: Any = None) -> int:
+    """Messages waiting in a lane's queue.
+
+    Raises:
+        BrokerUnavailable: it cannot be asked.
+    """
+    queue = app.amqp.queues[settings().queue_prefix + lane]
+    with broker_faults(), app.connection_or_acquire(connection) as found, found.channel() as channel:
+        # not passive: an empty list does not exist in Redis, and would be reported as missing
+        declared: Any = queue(channel).queue_declare()
+        return int(declared.message_count)
+
+
 class Lane(Protocol):
     """Where a sweep hands its references."""
 
@@ -53,11 +66,7 @@ class ExpiryLane:
         Raises:
             BrokerUnavailable: it cannot be asked.
         """
-        queue = app.amqp.queues[settings().queue_prefix + "expiry"]
-        with broker_faults(), app.connection_or_acquire(self._other) as connection, connection.channel() as channel:
-            # not passive: an empty list does not exist in Redis, and would be reported as missing
-            declared: Any = queue(channel).queue_declare()
-            return int(declared.message_count)
+        return depth_of("expiry", self._other)
 
     def publish(self, run: int | None, path: Path, references: Sequence[Reference]) -> None:
         """Publish one message.

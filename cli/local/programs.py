@@ -54,7 +54,12 @@ class Lane:
     pool: str = "prefork"
 
 
-LANES = (Lane("sweeps", 1), Lane("expiry", 2), Lane("webhooks", 48, "threads"))
+LANES = (
+    Lane("sweeps", 1),
+    Lane("expiry", 2),
+    Lane("webhooks", 48, "threads"),
+    Lane("reminders", 16, "threads"),
+)
 
 
 def _celery(app: str, command: str, *options: str) -> tuple[str, ...]:

@@ -43,6 +43,10 @@ EVERY_COMMAND: list[tuple[str, ...]] = [
     ("deliveries", "list"),
     ("deliveries", "show", "event", "ep"),
     ("deliveries", "replay", "event", "--operator", "ada"),
+    ("reminders", "list"),
+    ("reminders", "show", "hold-reminder:h:email:1796076972:3600"),
+    ("reminders", "resend", "hold-reminder:h:email:1796076972:3600", "--operator", "ada"),
+    ("reminders", "leave", "hold-reminder:h:email:1796076972:3600", "--operator", "ada"),
     ("dead-letters", "list"),
     ("dead-letters", "show", "1"),
     ("dead-letters", "replay", "1", "--operator", "ada"),
@@ -50,7 +54,7 @@ EVERY_COMMAND: list[tuple[str, ...]] = [
 ]
 """Every command that needs the database first: `apply` answers line by line, and what makes keys wants a vault key."""
 
-GROUPS = {"endpoints", "deliveries", "dead-letters"}
+GROUPS = {"endpoints", "deliveries", "reminders", "dead-letters"}
 """Words that are no command by themselves."""
 
 

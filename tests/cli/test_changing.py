@@ -42,7 +42,8 @@ def test_place_prints_the_hold_as_json(holdfast: Command, desk: Desk) -> None:
     assert {name: said.data[name] for name in said.data if name not in {"placed_at", "cohort"}} == {
         "id": "seat-1", "resource": "seat 14", "customer": "acme", "status": "held", "version": 1,
         "expires_at": "2031-01-01T09:00:00Z", "timezone": "America/New_York", "amount": 1250, "currency": "EUR",
-        "exclusive": True, "closed_at": None, "close_reason": None, "set_aside": False,
+        "exclusive": True, "closed_at": None, "close_reason": None, "set_aside": False, "email": None, "phone": None,
+        "locale": None, "leads": None,
     }  # fmt: skip
 
 

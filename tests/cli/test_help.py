@@ -43,7 +43,8 @@ def test_the_commands_are_these() -> None:
         "sweep", "status", "reconcile", "prune", "endpoints", "endpoints add", "endpoints list", "endpoints show",
         "endpoints edit", "endpoints rotate", "endpoints revoke", "endpoints reseal", "endpoints pause",
         "endpoints resume", "endpoints disable", "endpoints enable", "endpoints delete", "endpoints test",
-        "deliveries", "deliveries list", "deliveries show", "deliveries replay", "dead-letters", "dead-letters list",
+        "deliveries", "deliveries list", "deliveries show", "deliveries replay", "reminders", "reminders list",
+        "reminders show", "reminders resend", "reminders leave", "dead-letters", "dead-letters list",
         "dead-letters show", "dead-letters replay", "dead-letters discard",
     ]  # fmt: skip
 

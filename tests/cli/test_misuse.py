@@ -116,7 +116,7 @@ COMMAND_LINES: dict[str, tuple[tuple[str, ...], str]] = {
     "an unknown path of sweep": (
         ("sweep", "--path", "rescue"), "--path: 'rescue' drives no cohort; use sweep, infrai or scanner"),
     "a file that is not there": (("import", "/no/such"), "FILE: '/no/such' cannot be read: No such file or directory"),
-    "prune without a time": (("prune",), "--closed-after: is missing; see `holdfast prune --help`"),
+    "prune without a time": (("prune",), "--closed-after/--contacts-after: give one of the two, or both"),
     "prune all": (("prune", "--closed-after", "0s"), "--closed-after: is zero; it must be longer than that"),
     "prune before the calendar": (
         ("prune", "--closed-after", "9999999w"), "--closed-after: reaches back more than 36600d; nothing is as old"),

@@ -158,11 +158,12 @@ def test_prune_deletes_what_closed_long_ago(holdfast: Command, desk: Desk) -> No
     said = holdfast("prune", "--closed-after", "10d")
     assert said == (
         0,
-        "3 holds looked at; deleted 1 holds, 2 effects, 2 events, 0 receipts, 0 sweep runs\n",
+        "3 holds looked at; deleted 1 holds, 2 effects, 2 events, 0 reminders, 0 receipts, 0 sweep runs\n",
         "",
     )
     assert holdfast("prune", "--closed-after", "10d", "--json").data == {
-        "looked_at": 2, "holds": 0, "effects": 0, "events": 0, "receipts": 0, "sweep_runs": 0,
+        "looked_at": 2, "holds": 0, "effects": 0, "events": 0, "reminders": 0, "receipts": 0, "sweep_runs": 0,
+        "contacts": 0,
     }  # fmt: skip
     assert desk.sql("SELECT id FROM holds ORDER BY id") == [("held",), ("new",)]
 

@@ -55,6 +55,18 @@ FILLED["0004"] = (
     FILLED["0003"] + "UPDATE endpoint_slots SET took = '20 ms', took_at = '2026-01-01Z'; "
     "UPDATE endpoints SET our_failures = 1;"
 )
+FILLED["0005"] = (
+    FILLED["0004"]
+    + """
+    UPDATE holds SET email = 'ada@example.com', phone = '+4930123456', locale = 'de', leads = '{1 day}'
+    WHERE id = 'held';
+    INSERT INTO reminders (key, hold_id, channel, expires_at, lead, due_at, next_at, created_at)
+    VALUES ('hold-reminder:held:email:1893456000:86400', 'held', 'email', '2030-01-01Z', '1 day', '2029-12-31Z',
+            '2029-12-31Z', '2026-01-01Z');
+    INSERT INTO reminder_attempts (key, number, started_at, worker, provider)
+    VALUES ('hold-reminder:held:email:1893456000:86400', 1, '2029-12-31Z', 'w', 'smtp');
+    """
+)
 """Revision → what fills its tables. A new migration brings its own entry, and is tried on the one before."""
 
 

@@ -83,5 +83,16 @@ def test_a_hold_as_json_carries_it() -> None:
         "id": "seat-1", "resource": "seat 14", "customer": "acme", "status": "lapsed", "version": 3,
         "expires_at": "2026-12-01T09:00:00Z", "timezone": None, "amount": 1250, "currency": "EUR",
         "exclusive": False, "cohort": 62, "placed_at": "2026-12-01T07:00:00Z", "closed_at": None,
-        "close_reason": None, "set_aside": False,
+        "close_reason": None, "set_aside": False, "email": None, "phone": None, "locale": None, "leads": None,
     }  # fmt: skip
+
+
+def test_a_hold_as_json_masks_its_contacts_unless_they_are_asked_for() -> None:
+    hold = replace(HELD, email="ada@example.com", phone="+4915112345678", locale="de", leads=(timedelta(days=1),))
+    shown = hold.as_data()
+    assert (shown["email"], shown["phone"]) == ("a***@e***.com", "+49***78")
+    assert (shown["locale"], shown["leads"]) == ("de", ["1d"])
+    whole = hold.as_data(show_contacts=True)
+    assert (whole["email"], whole["phone"]) == ("ada@example.com", "+4915112345678")
+    assert "ada@example.com" not in repr(hold)
+    assert "+4915112345678" not in repr(hold)

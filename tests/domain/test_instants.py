@@ -121,7 +121,8 @@ def test_an_iana_zone_is_taken(name: str) -> None:
     [
         ("+01:00", "an offset is no zone"), ("-05", "an offset is no zone"), ("Mars/Olympus", "no such zone"),
         ("europe/berlin", "no such zone"), ("", "no such zone"), ("localtime", "no such zone"),
-        ("Factory", "no such zone"), ("../etc/passwd", "no such zone"),
+        ("Factory", "no such zone"), ("../etc/passwd", "no such zone"), ("-05:00", "an offset is no zone"),
+        ("Etc/GMT+5", "an offset is no zone"), ("Etc/GMT-14", "an offset is no zone"),
     ],
 )  # fmt: skip
 def test_another_zone_is_refused(name: str, advice: str) -> None:

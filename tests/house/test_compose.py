@@ -111,6 +111,15 @@ def test_only_who_seals_and_who_opens_endpoint_secrets_gets_the_vault_keys_which
     assert re.findall(r"\$\{HOLDFAST_VAULT_KEYS([^}]*)\}", COMPOSE) == [":?set it in .env"]
 
 
+def test_only_who_reminds_gets_the_providers_keys_which_stand_in_a_file_of_their_own() -> None:
+    files = {name: service["env_file"] for name, service in SERVICES.items() if "env_file" in service}
+    assert files == {"worker-reminders": [{"path": "reminders.env", "required": False}]}
+    assert "reminders.env" in (ROOT / ".gitignore").read_text().split()
+    named = re.findall(r"^HOLDFAST_([A-Z_]+)=", (ROOT / "reminders.env.example").read_text(), re.MULTILINE)
+    assert {name.lower() for name in named} <= set(Settings.model_fields)
+    assert not set(named) & set(re.findall(r"HOLDFAST_([A-Z_]+)", COMPOSE))
+
+
 def test_nothing_deployed_may_send_webhooks_inside() -> None:
     assert "DANGEROUS" not in COMPOSE
     assert "HOLDFAST_DANGEROUS_WEBHOOK_TARGETS" not in EXAMPLE

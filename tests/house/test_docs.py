@@ -25,14 +25,18 @@ from cli.endpoint_reports import keys_as_data
 from cli.local.engines import Postgres
 from cli.local.programs import CELERY, LANES, beat, worker
 from cli.main import app
-from db import dead_letters, endpoint_keys, endpoint_status, status
+from cli.reminders import as_data as reminder_as_data
+from cli.reminders import attempt_as_data as reminder_attempt_as_data
+from db import dead_letters, endpoint_keys, endpoint_status, reminder_desk, status
 from db.engine import Database
 from db.reconcile import CHECKS
+from db.reminder_status import ChannelStatus, ReminderStatus
 from db.status import Sweep
 from domain.endpoints import EndpointId
 from settings import ROOT, settings
 from tests.conftest import libpq
 from tests.hooks import Hooks
+from tests.reminded import Reminded
 
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("bench/*.md")])
 COMMANDS = (ROOT / "docs" / "COMMANDS.md").read_text()
@@ -192,6 +196,11 @@ def test_the_unit_for_systemd_starts_a_real_worker() -> None:
     assert timedelta(seconds=int(patience)) > settings().expiry_hard_limit
 
 
+_LATE_CHANNEL = ChannelStatus(
+    channel="sms", scheduled=1, under_way=0, waiting=2, sent=0, suppressed=1, failed=0, late=timedelta(minutes=6)
+)
+
+
 def test_the_runbook_has_every_line_that_makes_status_red() -> None:
     told = {line for block in blocks(RUNBOOK, "text") for line in block.splitlines()}
     silent = Sweep(name="expiry:sweep", age=timedelta(seconds=40), ticks=7, last_run=1)
@@ -204,6 +213,10 @@ def test_the_runbook_has_every_line_that_makes_status_red() -> None:
         *status._late(timedelta(minutes=6), timedelta(minutes=5)),
         *status._silent([silent], {"expiry:sweep"}, timedelta(seconds=30)),
         *status._silent([], {"expiry:sweep"}, timedelta(seconds=30)),
+        *ReminderStatus(
+            channels=[_LATE_CHANNEL],
+            without_gateway=["sms"],
+        ).red(timedelta(minutes=5)),
         *status._waiting({"expiry": 2, "malformed": 1}),
     }
     assert told == real
@@ -237,6 +250,18 @@ def test_the_endpoint_and_the_delivery_shown_have_the_fields_of_real_ones(databa
     for title, real in (("endpoints show", endpoint), ("deliveries show", delivery)):
         [shown] = blocks(section(title), "json")
         assert names(json.loads(shown)) == names(real)
+
+
+def test_the_reminder_shown_has_the_fields_of_a_real_one(database: Database) -> None:
+    reminded = Reminded(database)
+    reminded.reminded("h")
+    reminded.make_due("h")
+    reminded.settle(reminded.taken())
+    with database.transaction() as tx:
+        [found] = reminder_desk.listing(tx, reminder_desk.Selection(), limit=1)
+        requests = [reminder_attempt_as_data(attempt) for attempt in reminder_desk.attempts_of(tx, found.key)]
+    [shown] = blocks(section("reminders show"), "json")
+    assert names(json.loads(shown)) == names({**reminder_as_data(found, show_contacts=False), "requests": requests})
 
 
 def names(data: object) -> object:

@@ -46,20 +46,27 @@ def test_every_lease_outlives_the_longest_task_under_it() -> None:
     assert settings().claim_lease < settings().visibility_timeout
     assert celeryconfig.broker_transport_options["visibility_timeout"] == settings().visibility_timeout.total_seconds()
     for name, found in OURS.items():
-        if not name.startswith("webhook."):
+        if not name.startswith(("webhook.", "reminder.")):
             assert found.time_limit <= settings().longest_task.total_seconds()
     assert settings().longest_task < settings().visibility_timeout
 
 
-def test_only_the_lane_on_threads_has_no_limits_and_its_own_bound_is_under_the_leases() -> None:
-    [lane] = [lane for lane in LANES if lane.pool == "threads"]
+def test_only_the_lanes_on_threads_have_no_limits_and_their_own_bounds_are_under_the_leases() -> None:
+    lanes = {settings().queue_prefix + lane.queue for lane in LANES if lane.pool == "threads"}
     unlimited = {name for name, found in OURS.items() if found.time_limit is None}
-    assert unlimited == {"webhook.sweep", "webhook.drain", "webhook.tidy"}
-    for name in unlimited:
-        assert app.amqp.router.route({}, name)["queue"].name == settings().queue_prefix + lane.queue
-    longest = settings().webhook_budget + settings().webhook_deadline
-    assert settings().webhook_deadline < settings().webhook_lease
-    assert longest < settings().visibility_timeout
+    assert unlimited == {"webhook.sweep", "webhook.drain", "webhook.tidy", "reminder.sweep", "reminder.drain"}
+    assert {app.amqp.router.route({}, name)["queue"].name for name in unlimited} == lanes
+    for lease, deadline, budget in (
+        (settings().webhook_lease, settings().webhook_deadline, settings().webhook_budget),
+        (settings().reminder_lease, settings().reminder_deadline, settings().reminder_budget),
+    ):
+        assert deadline < lease
+        assert budget + deadline < settings().visibility_timeout
+
+
+def test_one_channel_of_reminders_leaves_threads_to_the_other() -> None:
+    [lane] = [lane for lane in LANES if lane.queue == "reminders"]
+    assert settings().reminder_channel_threads < lane.at_once
 
 
 def test_each_thread_of_a_lane_may_have_a_connection() -> None:
@@ -122,6 +129,22 @@ def test_a_task_option_that_is_not_one_of_ours_is_an_error() -> None:
             "6d",
             "HOLDFAST_WEBHOOK_WARN_AFTER (518400s) must be shorter than HOLDFAST_WEBHOOK_DISABLE_AFTER (432000s)",
         ),
+        (
+            "HOLDFAST_REMINDER_LEASE",
+            "15s",
+            "HOLDFAST_REMINDER_DEADLINE (15s) must be shorter than HOLDFAST_REMINDER_LEASE (15s)",
+        ),
+        (
+            "HOLDFAST_REMINDER_LEADS",
+            "24h,0s",
+            "HOLDFAST_REMINDER_LEADS: leads: is zero; it must be longer than that",
+        ),
+        (
+            "HOLDFAST_QUIET_HOURS",
+            "at night",
+            "HOLDFAST_QUIET_HOURS: quiet_hours: 'at night' are no hours; write them like 21:00-08:00, or off",
+        ),
+        ("HOLDFAST_EMAIL_GATEWAY", "smtp", "HOLDFAST_EMAIL_FROM is needed with HOLDFAST_EMAIL_GATEWAY=smtp"),
         (
             "HOLDFAST_BROKER_URL",
             "redis://:se@cret@host:6379/0",

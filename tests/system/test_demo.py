@@ -53,6 +53,11 @@ def test_the_demo_shows_the_main_job_and_leaves_nothing_behind(scratch: str) -> 
     assert float(re.findall(r"Retry-After: 2; it waited (\S+) s", told)[0]) >= 2
     assert re.findall(r"attempt (\d): (\d+)", told) == [("1", "500"), ("2", "500"), ("3", "500"), ("4", "204")]
     assert re.search(r"is a dead letter: .* for 2 attempts, .* replayed by `demo`: 204 on attempt 3", told)
+    assert "ada got an email by SMTP: " in told
+    assert re.search(r"for ben it is \d\d:\d\d \S+: no SMS, one email \(covered by email\)", told)
+    assert "cleo confirmed before it was due: nothing was sent" in told
+    assert "its mailbox shows it came; settled by hand, by `demo`" in told
+    assert re.search(r"dan's provider lost its answer; asked \d times with one key: one SMS", told)
     assert max(map(len, run.stdout.splitlines())) <= 80
     assert mentions(scratch) == []
     assert list(Path(scratch).iterdir()) == []

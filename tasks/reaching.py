@@ -1,0 +1,101 @@
+"""This process's ways to customers: the gateways of its settings, and the texts they send."""
+
+from collections.abc import Callable, Mapping
+from functools import cache
+
+from domain.due_reminders import DueReminder, HoldNow
+from domain.reminding import Channel, Message
+from gateways.messaging import Gateway
+from gateways.resend import Resend
+from gateways.smtp import Security, Server, Smtp
+from gateways.telnyx import Telnyx
+from gateways.texts import Facts, Texts
+from gateways.twilio import Account, Twilio
+from settings import Settings, settings
+
+
+def gateways_of(chosen: Settings) -> dict[Channel, Gateway]:
+    """The gateway of each channel that has one.
+
+    Raises:
+        BadInput: one of them cannot be made of these settings.
+    """
+    made = {Channel.EMAIL: _EMAIL[chosen.email_gateway](chosen), Channel.SMS: _SMS[chosen.sms_gateway](chosen)}
+    return {channel: gateway for channel, gateway in made.items() if gateway is not None}
+
+
+def _none(_: Settings) -> None:
+    return None
+
+
+def _smtp(chosen: Settings) -> Gateway:
+    server = Server(
+        host=chosen.smtp_host,
+        port=chosen.smtp_port,
+        security=Security(chosen.smtp_security),
+        user=chosen.smtp_user,
+        password=chosen.smtp_password.get_secret_value(),
+    )
+    return Smtp(server, chosen.email_from, deadline=chosen.reminder_deadline, ca_file=chosen.provider_ca_file)
+
+
+def _resend(chosen: Settings) -> Gateway:
+    key = chosen.resend_api_key.get_secret_value()
+    return Resend(
+        key, chosen.email_from, deadline=chosen.reminder_deadline, url=chosen.resend_url,
+        ca_file=chosen.provider_ca_file,
+    )  # fmt: skip
+
+
+def _twilio(chosen: Settings) -> Gateway:
+    account = Account(
+        sid=chosen.twilio_account,
+        secret=chosen.twilio_secret.get_secret_value(),
+        key_sid=chosen.twilio_key or None,
+    )
+    return Twilio(
+        account, chosen.sms_from, deadline=chosen.reminder_deadline, url=chosen.twilio_url,
+        ca_file=chosen.provider_ca_file,
+    )  # fmt: skip
+
+
+def _telnyx(chosen: Settings) -> Gateway:
+    key = chosen.telnyx_api_key.get_secret_value()
+    return Telnyx(
+        key, chosen.sms_from, deadline=chosen.reminder_deadline, url=chosen.telnyx_url,
+        ca_file=chosen.provider_ca_file,
+    )  # fmt: skip
+
+
+_Made = Callable[[Settings], Gateway | None]
+_EMAIL: Mapping[str, _Made] = {"none": _none, "smtp": _smtp, "resend": _resend}
+_SMS: Mapping[str, _Made] = {"none": _none, "twilio": _twilio, "telnyx": _telnyx}
+
+
+@cache
+def gateways() -> Mapping[Channel, Gateway]:
+    """This process's gateways."""
+    return gateways_of(settings())
+
+
+@cache
+def texts() -> Texts:
+    """This process's texts, read once."""
+    return Texts(settings().texts)
+
+
+def compose(due: DueReminder, hold: HoldNow, to: str) -> Message:
+    """The message of a reminder, rendered now.
+
+    Raises:
+        TemplateFault: its template gives none.
+    """
+    facts = Facts(
+        hold_id=due.hold_id,
+        resource=hold.resource,
+        customer=hold.customer,
+        deadline=due.expires_at,
+        zone=hold.timezone,
+        lead=due.lead,
+    )
+    return Message(due.key, due.channel, to, texts().render(due.channel, hold.locale, facts))
