@@ -177,6 +177,25 @@ def test_a_text_that_cannot_be_made_is_a_dead_letter_and_holds_up_nobody(desk: R
     assert desk.states("good")[0] == "sent"
 
 
+class Naming:
+    """A provider that accepts, and names the message in a way that no table takes."""
+
+    name, channel, key_window = "naming", EMAIL, None
+
+    def send(self, message: Message) -> Outcome:
+        return Accepted("id\x00")
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+def test_what_was_accepted_is_sent_also_if_the_providers_name_for_it_cannot_be_written(desk: Reminded) -> None:
+    due(desk, "h")
+    assert drain(desk, Naming())(EMAIL) == Drained(1)
+    assert desk.rows("state", "provider_id")[0] == ("sent", None)
+    assert desk.attempts() == [(1, "naming", "accepted")]
+
+
 def test_a_drain_gives_its_thread_back_when_its_time_is_over(desk: Reminded, outside: Outside) -> None:
     due(desk, "h", "g")
     assert drain(desk, outside.smtp(), budget=timedelta(0))(EMAIL) == Drained(0, again=True)
