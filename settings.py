@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationError, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from domain.contacts import check_mailbox
 from domain.durations import parse_duration
 from domain.errors import HoldfastError
 from domain.quiet_hours import Policy, Rules, parse_quiet_hours
@@ -41,6 +42,12 @@ _NEEDED = {
 
 def _leads(raw: str) -> str:
     read_leads(raw)
+    return raw
+
+
+def _mailbox(raw: str) -> str:
+    if raw:
+        check_mailbox(raw)
     return raw
 
 
@@ -141,7 +148,7 @@ class Settings(BaseSettings):
     """A folder of templates that stand before those of Holdfast."""
     email_gateway: Literal["none", "smtp", "resend"] = "none"
     """What sends emails. With none, email reminders are suppressed when they are due."""
-    email_from: str = ""
+    email_from: Annotated[str, AfterValidator(_mailbox)] = ""
     """The sender of emails, like `Holds <holds@example.com>`."""
     sms_gateway: Literal["none", "twilio", "telnyx"] = "none"
     """What sends SMS. With none, SMS reminders are suppressed when they are due."""
