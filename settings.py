@@ -204,7 +204,8 @@ class Settings(BaseSettings):
             ("webhook_deadline", "webhook_lease", "visibility_timeout"),
             ("webhook_budget", "visibility_timeout"),
             ("webhook_warn_after", "webhook_disable_after"),
-            ("reminder_deadline", "reminder_lease", "visibility_timeout"),
+            ("reminder_deadline", "reminder_lease"),
+            ("reminder_deadline", "visibility_timeout"),
             ("reminder_budget", "visibility_timeout"),
         )
         for lower, upper in chain.from_iterable(map(pairwise, ladders)):
