@@ -57,6 +57,11 @@ _LONGEST_SILENCE = "30s"
 """A client that stops in mid-transaction (a paused machine, a lost network) loses its locks after this long."""
 
 
+_NOT_COMPILED = "-c jit=off"
+"""Plans that must go by index look dear to a server that compiles dear ones, and compiling takes a second on a busy
+machine where the statement takes a millisecond."""
+
+
 class Database:
     """One process's connections to one database.
 
@@ -69,7 +74,7 @@ class Database:
         address = make_url(url)
         options = (
             f"-c timezone=UTC -c lock_timeout=10s -c statement_timeout={limit} "
-            f"-c idle_in_transaction_session_timeout={_LONGEST_SILENCE}"
+            f"-c idle_in_transaction_session_timeout={_LONGEST_SILENCE} {_NOT_COMPILED}"
         )
         self.engine: Engine = create_engine(
             address,

@@ -82,3 +82,8 @@ def test_a_client_frozen_in_a_transaction_loses_its_locks(database: Database, de
         assert desk.expire(hold.reference) == [Outcome.EXPIRED]
         with pytest.raises(DBAPIError):
             frozen.execute(text("SELECT 1"))
+
+
+def test_the_server_compiles_no_statement_of_ours(desk: Desk) -> None:
+    """Plans by index look dear to it: on a busy machine a tick that takes a millisecond was compiled for a second."""
+    assert desk.sql("SHOW jit") == [("off",)]
