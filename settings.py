@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationError, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from domain.contacts import check_mailbox
 from domain.durations import format_duration, parse_duration, parse_length, parse_lengths
 from domain.endpoints import LONGEST_GRACE, MOST_SLOTS
 from domain.errors import HoldfastError
@@ -73,6 +74,12 @@ _NEEDED = {
 
 def _leads(raw: str) -> str:
     read_leads(raw)
+    return raw
+
+
+def _mailbox(raw: str) -> str:
+    if raw:
+        check_mailbox(raw)
     return raw
 
 
@@ -190,7 +197,7 @@ class Settings(BaseSettings):
     """A folder of templates that stand before those of Holdfast."""
     email_gateway: Literal["none", "smtp", "resend"] = "none"
     """What sends emails. With none, email reminders are suppressed when they are due."""
-    email_from: str = ""
+    email_from: Annotated[str, AfterValidator(_mailbox)] = ""
     """The sender of emails, like `Holds <holds@example.com>`."""
     sms_gateway: Literal["none", "twilio", "telnyx"] = "none"
     """What sends SMS. With none, SMS reminders are suppressed when they are due."""
@@ -246,7 +253,8 @@ class Settings(BaseSettings):
             ("webhook_deadline", "webhook_lease", "visibility_timeout"),
             ("webhook_budget", "visibility_timeout"),
             ("webhook_warn_after", "webhook_disable_after"),
-            ("reminder_deadline", "reminder_lease", "visibility_timeout"),
+            ("reminder_deadline", "reminder_lease"),
+            ("reminder_deadline", "visibility_timeout"),
             ("reminder_budget", "visibility_timeout"),
         )
         for lower, upper in chain.from_iterable(map(pairwise, ladders)):

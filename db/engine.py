@@ -65,6 +65,11 @@ _GIVES_UP_SILENT_CLIENTS = "-c tcp_keepalives_idle=10 -c tcp_keepalives_interval
 """The server's side of `keepalives_idle` and its kin below: a session whose host is gone ends after 25 s, not 2 h."""
 
 
+_NOT_COMPILED = "-c jit=off"
+"""Plans that must go by index look dear to a server that compiles dear ones, and compiling takes a second on a busy
+machine where the statement takes a millisecond."""
+
+
 class Database:
     """One process's connections to one database.
 
@@ -78,7 +83,8 @@ class Database:
         options = (
             f"-c timezone=UTC -c lock_timeout=10s -c statement_timeout={limit} "
             f"-c idle_in_transaction_session_timeout={_LONGEST_SILENCE} "
-            f"-c client_connection_check_interval={_LOOKS_FOR_ITS_CLIENT} {_GIVES_UP_SILENT_CLIENTS}"
+            f"-c client_connection_check_interval={_LOOKS_FOR_ITS_CLIENT} {_GIVES_UP_SILENT_CLIENTS} "
+            f"{_NOT_COMPILED}"
         )
         self.engine: Engine = create_engine(
             address,

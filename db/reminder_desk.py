@@ -44,10 +44,11 @@ _LOCK_HOLD = text("""
 SELECT FROM holds AS h JOIN reminders AS r ON r.key = :key AND h.id = r.hold_id FOR SHARE OF h
 """)
 
+# Without a token it is one that nobody has taken since: so the attempt that was asked for is known, and made once.
 _RESEND_IF_UNSENT_AND_HOLD_COUNTS = text("""
 UPDATE reminders AS r
 SET state = 'scheduled', reason = 'an operator asked for one more attempt', next_at = clock_timestamp(),
-    settled_at = NULL, decision = 'resend', decided_at = clock_timestamp(), decided_by = :operator
+    settled_at = NULL, token = NULL, decision = 'resend', decided_at = clock_timestamp(), decided_by = :operator
 FROM holds AS h
 WHERE r.key = :key AND r.state IN ('unknown', 'failed') AND h.id = r.hold_id AND h.status = 'held'
   AND h.expires_at = r.expires_at AND h.expires_at > clock_timestamp()

@@ -24,7 +24,8 @@ WITH answered AS (
     FROM reminders AS r WHERE r.key = :key
 )
 UPDATE reminders AS r
-SET state = j.state, uncertain = j.uncertain, reason = :reason,
+SET state = j.state, uncertain = j.uncertain,
+    reason = CASE WHEN j.state = :state THEN :reason ELSE 'the hold was closed or extended meanwhile' END,
     provider_id = coalesce(:provider_id, r.provider_id),
     next_at = coalesce(clock_timestamp() + CAST(:wait AS interval), r.next_at),
     settled_at = CASE WHEN j.state <> 'scheduled' THEN clock_timestamp() END

@@ -52,7 +52,7 @@ SELECT r.*, h.resource, h.customer, h.status, h.expires_at AS deadline, h.timezo
        clock_timestamp() AS now, clock_timestamp() - r.first_attempt_at AS age
 FROM (
     SELECT r.key, r.hold_id, r.channel, r.expires_at, r.lead, r.state, r.uncertain, r.decision, r.attempts,
-           r.provider, r.message, r.first_attempt_at
+           r.provider, r.message, r.first_attempt_at, r.token
     FROM reminders AS r WHERE {DUE.format(channel=":channel")}
     ORDER BY r.next_at LIMIT 1 FOR UPDATE SKIP LOCKED
 ) AS r LEFT JOIN holds AS h ON h.id = r.hold_id
@@ -181,7 +181,7 @@ def _due(row: Row[Any], hold: HoldNow | None, *, busy: bool) -> DueReminder:
         busy=busy,
         abandoned=row.state == "claimed",
         uncertain=row.uncertain,
-        asked=row.decision == "resend" and row.state == "scheduled",
+        asked=row.decision == "resend" and row.token is None,
         attempts=row.attempts,
         age=row.age or timedelta(0),
         provider=row.provider,

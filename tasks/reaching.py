@@ -84,6 +84,16 @@ def texts() -> Texts:
     return Texts(settings().texts)
 
 
+def ready() -> Mapping[Channel, Gateway]:
+    """This process's gateways, once its texts are read too.
+
+    Raises:
+        BadInput: they cannot be made of these settings.
+    """
+    texts()
+    return gateways()
+
+
 def compose(due: DueReminder, hold: HoldNow, to: str) -> Message:
     """The message of a reminder, rendered now.
 

@@ -8,6 +8,7 @@ from threading import BoundedSemaphore
 import structlog
 
 from db import reminding
+from domain.errors import BadInput
 from domain.reminding import Channel
 from settings import settings
 from tasks import reaching
@@ -45,16 +46,24 @@ def sweep_reminders() -> int:
 
 @task("reminder.drain", soft_limit=None, hard_limit=None)
 def drain(channel: str) -> int:
-    """Send what is due by this channel, for a moment; nothing where the channel has all the threads it may have."""
+    """Send what is due by this channel, for a moment; nothing where the channel has all the threads it may have.
+
+    Nor where a gateway or the texts cannot be made of these settings: then reminders wait, and `status` turns red.
+    """
     if channel not in set(Channel):
         log.warning("reminder.malformed", channel=ascii(channel)[:70])
+        return 0
+    try:
+        gateways = reaching.ready()
+    except BadInput as problem:
+        log.error("reminder.misconfigured", error=str(problem))  # noqa: TRY400 - its one line says it all
         return 0
     chosen, channel = settings(), Channel(channel)
     if not ROOM[channel].acquire(blocking=False):
         return 0
     try:
         drained = Drain(
-            db=database(), gateways=reaching.gateways(), compose=reaching.compose, rules=chosen.quiet_rules,
+            db=database(), gateways=gateways, compose=reaching.compose, rules=chosen.quiet_rules,
             worker=worker_name(), lease=chosen.reminder_lease,
             deadline=chosen.reminder_deadline, budget=chosen.reminder_budget,
         )(channel)  # fmt: skip

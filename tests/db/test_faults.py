@@ -115,3 +115,8 @@ def test_a_client_killed_while_its_statement_waits_loses_its_locks(database: Dat
             tx.execute(text("SET LOCAL lock_timeout = '5s'"))  # the killed one's own wait has ten
             tx.execute(text("SELECT FROM holds WHERE id = 'its-own' FOR UPDATE"))
     assert desk.expire(own.reference) == [Outcome.EXPIRED]
+
+
+def test_the_server_compiles_no_statement_of_ours(desk: Desk) -> None:
+    """Plans by index look dear to it: on a busy machine a tick that takes a millisecond was compiled for a second."""
+    assert desk.sql("SHOW jit") == [("off",)]

@@ -7,6 +7,7 @@ from threading import Barrier
 from typing import Any
 
 import pytest
+from sqlalchemy import text
 
 from db import dead_letters, erasing, pruning, reconcile, reminder_desk, reminding, trace
 from db import status as operating_status
@@ -14,6 +15,7 @@ from db.engine import Database
 from db.invariants_reminders import REMINDER_INVARIANTS
 from db.reminder_desk import Decided, Selection
 from db.reminding import Taken
+from domain.due_reminders import LeaveUnknown, Wait
 from domain.holds import Done
 from domain.identity import HoldId
 from domain.reminding import Deferred, Rejected, Unknown
@@ -165,7 +167,7 @@ def test_reconcile_finds_what_must_not_be_and_nothing_else(desk: Reminded) -> No
             found = {
                 name
                 for name in reconcile.CHECKS
-                if name.startswith("reminder-") and reconcile._run(connection, name, limit=9, kept=MINUTE)
+                if name.startswith("reminder-") and reconcile._run(connection, name, {"kept": MINUTE}, limit=9)
             }
             broken.rollback()
         assert check in found, found
@@ -241,3 +243,16 @@ def test_nothing_follows_an_attempt_that_an_operator_asked_for(desk: Reminded) -
     call(desk, reminder_desk.resend, keys(desk.read())[0], "ada")
     desk.settle(desk.taken(EMAIL, KEYED), Unknown("reset"))
     assert desk.rows("state", "attempts") == [("unknown", 3)]
+
+
+def test_an_attempt_that_was_asked_for_is_used_up_when_it_is_taken_whatever_happens_then(desk: Reminded) -> None:
+    key = unknown(desk)
+    call(desk, reminder_desk.resend, key, "ada")
+    assert desk.taken().asked
+    desk.end_leases()
+    with desk.database.transaction() as changing:
+        changing.execute(text("SELECT FROM holds WHERE id = 'h' FOR UPDATE"))
+        assert isinstance(desk.take(), Wait)
+    desk.make_due()
+    assert isinstance(desk.take(), LeaveUnknown)
+    assert desk.rows("state", "attempts") == [("unknown", 2)]

@@ -274,7 +274,7 @@ def test_a_retry_of_a_hold_that_was_closed_meanwhile_is_called_off(desk: Reminde
     taken = desk.taken()
     desk.confirm("h")
     desk.settle(taken, Deferred("nobody answered"))
-    assert desk.states() == ["cancelled"]
+    assert desk.rows("state", "reason") == [("cancelled", "the hold was closed or extended meanwhile")]
 
 
 def test_a_retry_in_doubt_of_a_hold_that_was_closed_meanwhile_is_unknown(desk: Reminded) -> None:

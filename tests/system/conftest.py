@@ -27,6 +27,7 @@ QUICK: dict[str, Any] = {
     "run_budget": timedelta(seconds=3),
     "webhook_deadline": timedelta(seconds=2),
     "webhook_lease": timedelta(seconds=4),
+    "reminder_deadline": timedelta(seconds=2),
     "log_format": "json",
 }
 """Short waits, in the order the settings demand."""

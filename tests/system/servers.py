@@ -15,6 +15,7 @@ import redis
 from celery import Celery
 from pydantic import SecretStr
 
+from cli.local.programs import LANES
 from tests.system.conftest import System, system
 
 OWN, WITH_REDIS, WITH_RABBITMQ = "our own engines", "PostgreSQL 15 and Redis 7", "PostgreSQL 15 and RabbitMQ"
@@ -94,8 +95,8 @@ def _rabbitmq() -> Iterator[tuple[SecretStr, str]]:
     finally:
         with Celery(broker=_AMQP).connection_for_write() as connection, connection.channel() as opened:
             channel: Any = opened
-            for lane in ("sweeps", "expiry"):
-                channel.queue_delete(prefix + lane)
-                channel.exchange_delete(prefix + lane)
+            for lane in LANES:
+                channel.queue_delete(prefix + lane.queue)
+                channel.exchange_delete(prefix + lane.queue)
             for exchange in ("control.pidbox", "reply.control.pidbox", "events"):
                 channel.exchange_delete(prefix + exchange)

@@ -5,6 +5,7 @@ import sys
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from threading import BoundedSemaphore, Event, Thread
+from typing import NoReturn
 
 import pytest
 
@@ -14,6 +15,7 @@ from cli.stand_ins.running import StandIns
 from db import reconcile, reminder_desk
 from db.engine import Database
 from domain.due_reminders import DueReminder, HoldNow
+from domain.errors import BadInput
 from domain.reminding import Accepted, Channel, Message, Outcome
 from gateways.exchange import uptime
 from gateways.messaging import Gateway
@@ -178,6 +180,25 @@ def test_a_text_that_cannot_be_made_is_a_dead_letter_and_holds_up_nobody(desk: R
     assert desk.states("good")[0] == "sent"
 
 
+class Naming:
+    """A provider that accepts, and names the message in a way that no table takes."""
+
+    name, channel, key_window = "naming", EMAIL, None
+
+    def send(self, message: Message) -> Outcome:
+        return Accepted("id\x00")
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+def test_what_was_accepted_is_sent_also_if_the_providers_name_for_it_cannot_be_written(desk: Reminded) -> None:
+    due(desk, "h")
+    assert drain(desk, Naming())(EMAIL) == Drained(1)
+    assert desk.rows("state", "provider_id")[0] == ("sent", None)
+    assert desk.attempts() == [(1, "naming", "accepted")]
+
+
 def test_a_drain_gives_its_thread_back_when_its_time_is_over(desk: Reminded, outside: Outside) -> None:
     due(desk, "h", "g")
     assert drain(desk, outside.smtp(), budget=timedelta(0))(EMAIL) == Drained(0, again=True)
@@ -220,7 +241,7 @@ def test_a_channel_has_its_threads_only_so_the_other_one_goes_on(
     monkeypatch.setitem(reminders.ROOM, Channel.SMS, BoundedSemaphore(1))
     monkeypatch.setattr(reminders, "database", lambda: desk.database)
     monkeypatch.setattr(reminders, "worker_name", lambda: "w")
-    monkeypatch.setattr(reaching, "gateways", lambda: {SMS: hanging, EMAIL: outside.smtp()})
+    monkeypatch.setattr(reaching, "ready", lambda: {SMS: hanging, EMAIL: outside.smtp()})
     monkeypatch.setattr("settings.Settings.quiet_rules", ALWAYS)
     stuck = Thread(target=reminders.drain.run, args=("sms",))
     stuck.start()
@@ -231,6 +252,21 @@ def test_a_channel_has_its_threads_only_so_the_other_one_goes_on(
     hanging.let_go.set()
     stuck.join(10)
     assert desk.count("reminders", "state = 'sent'") == 4
+
+
+def test_a_worker_that_cannot_make_a_gateway_leaves_reminders_where_they_are(
+    desk: Reminded, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    due(desk, "h")
+    before = desk.everything()
+
+    def broken() -> NoReturn:
+        raise BadInput("url", "is no https")
+
+    monkeypatch.setattr(reaching, "gateways", broken)
+    monkeypatch.setattr(reminders, "database", lambda: desk.database)
+    assert reminders.drain.run("email") == 0
+    assert desk.everything() == before
 
 
 def test_a_message_that_names_no_channel_is_refused(desk: Reminded) -> None:
