@@ -230,7 +230,7 @@ ODD: list[tuple[Behaviour, Outcome]] = [
     (saying(answer(503, b"", "Retry-After: 9")), Unknown("answered 503")),
     (saying(answer(404, b"")), Deferred("answered 404")),
     (saying(answer(429, b'{"code": "+4915112345678"}', "Retry-After: soon")), Deferred("answered 429")),
-    (saying(answer(429, b"", "Retry-After: 999999")), Deferred("answered 429", timedelta(hours=1))),
+    (saying(answer(429, b"", "Retry-After: 999999")), Deferred("answered 429", timedelta(days=1))),
     (saying(answer(400, b'{"code": "' + b"x" * 65 + b'"}')), Rejected("answered 400")),
     (saying_last(b"SSH-2.0-OpenSSH\r\n"), Unknown("no answer: broken off, waiting for the answer")),
     (saying_last(b""), Unknown("no answer: broken off, waiting for the answer")),

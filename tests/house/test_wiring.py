@@ -74,7 +74,7 @@ def test_each_thread_of_a_lane_may_have_a_connection() -> None:
 
 
 def test_the_sweep_reckons_with_the_threads_that_one_webhook_worker_has() -> None:
-    [lane] = [lane for lane in LANES if lane.pool == "threads"]
+    [lane] = [lane for lane in LANES if lane.queue == "webhooks"]
     assert Settings.model_fields["webhook_threads"].default == lane.at_once
     assert DeliveryPolicy(lease=timedelta(1)).threads == lane.at_once
 

@@ -185,7 +185,7 @@ class Naming:
 
     name, channel, key_window = "naming", EMAIL, None
 
-    def send(self, message: Message) -> Outcome:
+    def send(self, message: Message, *, not_after: float) -> Outcome:
         return Accepted("id\x00")
 
     def close(self) -> None:
