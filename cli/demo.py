@@ -15,6 +15,7 @@ from sqlalchemy import text
 from cli import reports
 from cli.demo_webhooks import CLOSED, LADDER, SHOP, Door, Webhooks, broken_thrice, shop
 from cli.importing import import_file
+from cli.local.scratch import own_settings
 from cli.local.stack import Stack
 from cli.output import print_json
 from cli.receiver import Behaviour, Receiver
@@ -29,7 +30,7 @@ from domain.outcomes import Outcome
 from domain.paths import Path
 from domain.terms import For
 from gateways.vault import Vault
-from settings import ROOT, Settings, settings
+from settings import ROOT, settings
 from tasks.lane import ExpiryLane
 
 EXAMPLES = ROOT / "examples" / "holds.jsonl"
@@ -76,7 +77,7 @@ def run_demo(*, keep: bool = False, as_json: bool = False) -> int:
         began = time.monotonic()
         door = Door()
         behaviours: dict[str, Behaviour] = {f"/{SHOP}": shop, f"/{LADDER}": broken_thrice, f"/{CLOSED}": door}
-        with Receiver(behaviours) as receiver, Stack(_own_settings(home)) as stack:
+        with Receiver(behaviours) as receiver, Stack(own_settings(home)) as stack:
             console.print(
                 f"    up after {time.monotonic() - began:.1f} s; Flower: http://127.0.0.1:{stack.flower_port}"
             )
@@ -87,13 +88,6 @@ def run_demo(*, keep: bool = False, as_json: bool = False) -> int:
                     print_json(_status(db).as_data())
     console.print("[bold green]Done.[/] Every process has been stopped.")
     return 0
-
-
-def _own_settings(home: FilePath) -> Settings:
-    """What this machine's settings say, but for servers and a key of the demo's own, and webhooks to loopback."""
-    ours = {"home", "database_url", "broker_url", "vault_keys", "dangerous_webhook_targets"}
-    given = settings().model_dump(exclude=ours)
-    return Settings(home=home, database_url=None, broker_url=None, dangerous_webhook_targets=True, **given)
 
 
 @contextmanager

@@ -10,7 +10,7 @@ import typer
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from cli import apply, dead_letters, deliveries, endpoints, holds, operate, stack
+from cli import apply, compare, dead_letters, deliveries, endpoints, holds, operate, stack
 from cli.output import say
 from db import faults
 from domain.errors import BadInput, HoldfastError
@@ -28,6 +28,7 @@ for commands in (stack, holds, apply, operate):
 app.add_typer(endpoints.app, name="endpoints")
 app.add_typer(deliveries.app, name="deliveries")
 app.add_typer(dead_letters.app, name="dead-letters")
+app.add_typer(compare.app, name="compare")
 
 _STATES = {
     "42P01": "the database has no schema yet; run `holdfast migrate`",

@@ -1,0 +1,40 @@
+"""A stack for one command alone: a folder of its own, and none of the user's servers."""
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from domain.errors import HoldfastError
+from settings import Settings, settings
+
+
+class RunFailed(HoldfastError):
+    """A command's own stack or what it ran there failed; the text names where its logs are."""
+
+
+def own_settings(home: Path) -> Settings:
+    """What this machine's settings say, but for servers and a key of the command's own, and webhooks to loopback."""
+    ours = {"home", "database_url", "broker_url", "vault_keys", "dangerous_webhook_targets"}
+    given = settings().model_dump(exclude=ours)
+    return Settings(home=home, database_url=None, broker_url=None, dangerous_webhook_targets=True, **given)
+
+
+@contextmanager
+def own_home(command: str) -> Iterator[Path]:
+    """A folder for this run alone, gone afterwards; where the run failed it is kept and named.
+
+    Raises:
+        RunFailed: with the cause, and the folder of the logs.
+    """
+    home = Path(tempfile.mkdtemp(prefix=f"holdfast-{command}-"))
+    home.chmod(0o755)
+    try:
+        yield home
+    except HoldfastError as failure:
+        raise RunFailed(f"{failure}; the logs are in {home / 'logs'}") from failure
+    except BaseException:
+        shutil.rmtree(home, ignore_errors=True)
+        raise
+    shutil.rmtree(home, ignore_errors=True)

@@ -1,0 +1,65 @@
+"""A reservation beyond every delay: it waits in its table until a tick of the candidate's own scheduler finds it."""
+
+from collections.abc import Sequence
+from datetime import timedelta
+
+from comparison.candidate import Ability
+from comparison.ground import expired_once, untouched
+from comparison.trial import PATIENCE, Trial
+from domain.paths import Path
+from domain.references import Reference
+from tasks.app import policy
+from tasks.sweep import Swept, sweep
+
+_EIGHT_DAYS = timedelta(days=8)
+_TICK = 20.0
+"""Seconds a scheduler that starts anew may take to its first tick."""
+
+
+class IntoTransport:
+    """A lane whose messages are the candidate's, one reference each."""
+
+    def __init__(self, trial: Trial) -> None:
+        self._trial = trial
+
+    def depth(self) -> int:
+        """A trial takes what it publishes: nothing waits."""
+        return 0
+
+    def publish(self, run: int | None, path: Path, references: Sequence[Reference]) -> None:  # noqa: ARG002 - a lane's
+        """Publish these."""
+        for reference in references:
+            self._trial.publish(reference, "hold")
+
+
+def later_reservation(trial: Trial) -> None:
+    """Two ticks, and eight days between them that the row is told of."""
+    [hold] = trial.ground.place(trial.name("hold"), lasting=_EIGHT_DAYS)
+    if _tick(trial, "a tick eight days early") is None:
+        return
+    trial.check_silence("hold", "nothing comes")
+    trial.check_states({hold.id: untouched()})
+    trial.ground.pass_time([hold.id], _EIGHT_DAYS + timedelta(minutes=1))
+    trial.step("hold", "8 days pass", "hold")
+    swept = _tick(trial, "a tick after the deadline")
+    if swept is None:
+        return
+    if trial.has(Ability.MESSAGES):
+        trial.check("the tick publishes one reference", swept.published, passed=swept.published == 1)
+        trial.check_outcomes(["expired"], [trial.receive("hold", patience=PATIENCE)])
+    trial.check_expired_once_each(1)
+    trial.check_states({hold.id: expired_once()})
+    trial.note(f"Ticks come from {trial.description.cron}; the row's deadline was moved instead of waiting eight days.")
+    trial.end_timeline("two ticks of the candidate's own scheduler")
+
+
+def _tick(trial: Trial, what: str) -> Swept | None:
+    """Wait for a tick, and run the one bounded sweep it asks for. A candidate without messages sweeps itself."""
+    came = trial.candidate.tick(_TICK)
+    if not trial.check(f"{what} comes", "it came" if came else f"none in {_TICK:.0f} s", passed=came):
+        return None
+    trial.step("transport", "tick", "hold")
+    if not trial.has(Ability.MESSAGES):
+        trial.receive("hold")
+        return Swept()
+    return sweep(trial.ground.db, Path.SWEEP, policy(), IntoTransport(trial), apart=timedelta(0))
