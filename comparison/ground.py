@@ -52,8 +52,8 @@ class State:
 
     def __str__(self) -> str:
         return (
-            f"{self.status}, version {self.version}, {self.expiries} expiry effect(s), {self.entries} ledger "
-            f"entries of balance {self.balance}, {self.events} expiry event(s)"
+            f"{self.status}: version {self.version}, expiry effects {self.expiries}, ledger entries {self.entries} "
+            f"with balance {self.balance}, expiry events {self.events}"
         )
 
     def as_data(self) -> dict[str, object]:

@@ -86,8 +86,7 @@ class Trial:
         handled = self.worker.handled[-1]
         again = " again" if handled.delivery.again else ""
         self.step("transport", f"deliver{again}", subject)
-        self.step("worker", handled.outcome, subject)
-        self.step("worker", verdict(handled).value, subject)
+        self.step("worker", f"{handled.outcome}, {verdict(handled)}", subject)
         return handled.outcome
 
     def drain(self, *, most: int = 10_000, patience: float = SILENCE) -> int:

@@ -22,6 +22,7 @@ class CeleryOnRabbitMQ(CeleryTransport):
     """Queues and exchanges carry this run's token, and all of them go with it."""
 
     module = __name__
+    prefetch = 50  # with one, each message would wait 40 ms for a network packet to be acknowledged
 
     def __init__(self, broker: str, token: str | None = None) -> None:
         super().__init__(broker, {"confirm_publish": False}, token)
@@ -76,7 +77,8 @@ class CeleryOnRabbitMQ(CeleryTransport):
             raise PublishRefused(f"a delay of {seconds:,} s is over {_LONGEST:,} s")
         self._declare_delays()
         self.app.send_task(
-            TASK, kwargs={"body": body.decode()}, exchange=_native.level_name(_native.MAX_LEVEL, self._delays), exchange_type="topic",
+            TASK, kwargs={"body": body.decode()}, exchange_type="topic",
+            exchange=_native.level_name(_native.MAX_LEVEL, self._delays),
             routing_key=_native.calculate_routing_key(seconds, self.queue.routing_key), declare=[],
         )  # fmt: skip
 
