@@ -98,6 +98,11 @@ class Settings(BaseSettings):
     dangerous_webhook_targets: bool = False
     """Opens plain http, every port and loopback to webhooks: for development and tests only."""
 
+    infrai_url: str = ""
+    """Infrai's address, or that of `holdfast infrai-server`. Unset: nothing is carried by Infrai."""
+    infrai_api_key: SecretStr = Field(default=SecretStr(""), validation_alias="INFRAI_API_KEY")
+    """The project's key. Its variable is the one Infrai's own documents name, without our prefix."""
+
     statement_timeout: Duration = timedelta(seconds=15)
     """A worker's statement is cancelled after this long; under the expiry's soft limit."""
     log_format: Literal["auto", "console", "json"] = "auto"
