@@ -10,7 +10,7 @@ import typer
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from cli import apply, dead_letters, deliveries, endpoints, holds, operate, stack
+from cli import apply, dead_letters, deliveries, endpoints, holds, infrai_server, operate, stack
 from cli.output import say
 from db import faults
 from domain.errors import BadInput, HoldfastError
@@ -23,7 +23,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for commands in (stack, holds, apply, operate):
+for commands in (stack, holds, apply, operate, infrai_server):
     commands.register(app)
 app.add_typer(endpoints.app, name="endpoints")
 app.add_typer(deliveries.app, name="deliveries")
