@@ -10,7 +10,19 @@ import typer
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from cli import apply, bridge, cohorts, dead_letters, deliveries, endpoints, holds, operate, stack, sweep_door
+from cli import (
+    apply,
+    bridge,
+    cohorts,
+    dead_letters,
+    deliveries,
+    endpoints,
+    holds,
+    infrai_server,
+    operate,
+    stack,
+    sweep_door,
+)
 from cli.output import say
 from db import faults
 from domain.errors import BadInput, HoldfastError
@@ -23,7 +35,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for commands in (stack, holds, apply, operate, sweep_door):
+for commands in (stack, holds, apply, operate, infrai_server, sweep_door):
     commands.register(app)
 app.add_typer(endpoints.app, name="endpoints")
 app.add_typer(deliveries.app, name="deliveries")

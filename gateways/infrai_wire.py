@@ -4,6 +4,7 @@ import ssl
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import requests
@@ -70,14 +71,21 @@ def check_origin(raw: str, field: str) -> Target:
     return target
 
 
+@cache
+def _tls(ca_file: str) -> ssl.SSLContext:
+    """Roots take their time to be read, so once a process."""
+    return tls_context(ca_file)
+
+
 class Wire:
     """Connections to one origin. Make it after the fork, share it between threads, close it at the end."""
 
-    def __init__(self, target: Target, *, connections: int = 8, ca_file: Path | None = None) -> None:
-        """`ca_file` replaces the public certificate roots."""
-        self._target = target
-        resolver = Resolver(loopback=target.host in _LOOPBACK)
-        tls: ssl.SSLContext = tls_context(str(ca_file or DEFAULT_CA_BUNDLE_PATH))
+    def __init__(
+        self, target: Target, *, loopback: bool | None = None, connections: int = 8, ca_file: Path | None = None
+    ) -> None:
+        """`loopback` opens this machine, which is else open to a URL that names it; `ca_file` replaces the roots."""
+        resolver = Resolver(loopback=target.host in _LOOPBACK if loopback is None else loopback)
+        tls = _tls(str(ca_file or DEFAULT_CA_BUNDLE_PATH))
         self._session = PinnedSession(target, resolver, tls, connections=connections)
         self._prefix = target.url.rstrip("/")
 
