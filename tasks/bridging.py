@@ -168,11 +168,18 @@ class Bridge:
         """One call each, side by side; what could not be acknowledged comes again, and changes nothing."""
         with ThreadPoolExecutor(self.connections) as pool:
             try:
-                gone = pool.map(lambda message: self.client.ack(self.queue, message.message_id), messages)
-                return len(list(gone))
+                return sum(pool.map(self._acknowledge_one, messages))
             except InfraiError:
                 pool.shutdown(cancel_futures=True)
                 raise
+
+    def _acknowledge_one(self, message: Message) -> bool:
+        """False: it has an id that no request can hold, and goes to the service's dead letters in the end."""
+        try:
+            self.client.ack(self.queue, message.message_id)
+        except BadInput:
+            return False
+        return True
 
     @contextmanager
     def _recorded(self, tally: "_Tally") -> Iterator[None]:
