@@ -3,9 +3,10 @@
 import subprocess
 import sys
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -121,7 +122,7 @@ def test_cohorts_move_under_load_and_each_hold_expires_once(
     killed_at("applied", desk, server, "consume")
     with ThreadPoolExecutor(2) as pool:
         for move in range(6):
-            working = [pool.submit(sweep_once), pool.submit(over.consume, apart=NO_WAIT)]
+            working: list[Future[Any]] = [pool.submit(sweep_once), pool.submit(over.consume, apart=NO_WAIT)]
             cohorts.route(database, COHORTS, Path.SWEEP if move % 2 else Path.INFRAI)
             over.publish(apart=NO_WAIT)
             for one in working:
