@@ -1,7 +1,7 @@
 """Commands of the bridge: check, publish, consume, stats, redrive, pause, resume."""
 
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated
 
@@ -18,6 +18,7 @@ from domain.text import clean_label
 from settings import settings
 
 if TYPE_CHECKING:
+    from gateways.infrai import Infrai
     from tasks.bridging import Bridge, Bridged
 
 app = typer.Typer(help="Holds carried by Infrai's queue.", rich_markup_mode=None)
@@ -32,9 +33,9 @@ def check(as_json: Json = False) -> int:
 
     Exit 1 if anything is otherwise.
     """
-    from tasks.bridge import client, make_queues  # noqa: PLC0415 - Celery is slow to import
+    from tasks.bridge import make_queues  # noqa: PLC0415 - Celery is slow to import
 
-    with closing(client()) as infrai:
+    with _service() as infrai:
         found = infrai.check(_USED)
         as_wanted = not found and make_queues()
     if as_json:
@@ -72,11 +73,9 @@ def consume(as_json: Json = False) -> int:
 @app.command()
 def stats(as_json: Json = False) -> int:
     """Show how the bridge stands here, and its queue there."""
-    from tasks.bridge import client  # noqa: PLC0415 - Celery is slow to import
-
     with database() as db, db.transaction() as tx:
         standing, waiting = bridge.standing(tx), bridge.backlog(tx)
-    with closing(client()) as infrai:
+    with _service() as infrai:
         found = infrai.stats(settings().infrai_queue)
     told = {
         "standing": str(standing),
@@ -103,9 +102,7 @@ def stats(as_json: Json = False) -> int:
 @app.command()
 def redrive(as_json: Json = False) -> int:
     """Have the service deliver its dead letters again; copies change nothing."""
-    from tasks.bridge import client  # noqa: PLC0415 - Celery is slow to import
-
-    with closing(client()) as infrai:
+    with _service() as infrai:
         infrai.redrive(settings().infrai_queue)
     print_json({"redriven": settings().infrai_queue}) if as_json else print("dead letters are delivered again")
     return 0
@@ -135,6 +132,19 @@ def resume(as_json: Json = False) -> int:
     return 0
 
 
+@contextmanager
+def _service() -> Iterator["Infrai"]:
+    """This process's client, closed afterwards."""
+    from tasks.bridge import client  # noqa: PLC0415 - Celery is slow to import
+
+    try:
+        yield client()
+    finally:
+        if client.cache_info().currsize:
+            client().close()
+            client.cache_clear()
+
+
 def _publish_again(raw: Id) -> None:
     hold = hold_id(raw, "--again")
     with database() as db, db.transaction() as tx:
@@ -144,12 +154,11 @@ def _publish_again(raw: Id) -> None:
 
 def _tick(verb: str, run: Callable[["Bridge"], "Bridged"], *, as_json: bool) -> int:
     from tasks import logs  # noqa: PLC0415 - Celery is slow to import, and reads the settings meanwhile
-    from tasks.bridge import bridge_of, client  # noqa: PLC0415 - the same
+    from tasks.bridge import bridge_of  # noqa: PLC0415 - the same
 
     logs.configure(settings())
-    with closing(client()), database() as db:
+    with _service(), database() as db:
         done = run(bridge_of(db, worker_name()))
-    client.cache_clear()
     if as_json:
         print_json(done.as_data())
     elif done.closed is None:
