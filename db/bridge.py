@@ -245,12 +245,14 @@ def published(tx: Tx, batch: Batch, message_ids: Sequence[str | None]) -> int:
     Twice, as by two that published the same batch: the first stands. Dies before this commits: the batch is published
     again under the same id.
     """
+    by_index(tx)
     asked = _keys(batch.lines) | {"messages": lines(message_ids), "batch": batch.id}
     return tx.execute(_PUBLISHED, asked).rowcount
 
 
 def give_back(tx: Tx, batch: Batch) -> None:
     """Let the batch be taken again as soon as the bridge is used: whether its call took effect is not known."""
+    by_index(tx)
     tx.execute(_GIVE_BACK, {"batch": batch.id})
 
 
@@ -259,6 +261,7 @@ def publish_again(tx: Tx, hold: HoldId) -> int | None:
 
     Two at once: the key lets one through.
     """
+    by_index(tx)
     found: int | None = tx.execute(_ANOTHER_TRY, {"id": hold}).scalar_one_or_none()
     return found
 
