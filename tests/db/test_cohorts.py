@@ -9,12 +9,14 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
-from db import cohorts, holds, reconcile
+from db import cohorts, holds, pruning, reconcile
 from db.cohorts import Moved, RoutingUnderWay, SomebodyWritesStill
 from db.engine import Database
+from db.importing import prepare, take
 from domain.cohorts import format_cohorts, parse_cohorts
 from domain.errors import BadInput
 from domain.identity import HoldId
+from domain.importing import read_hold
 from domain.outcomes import Outcome
 from domain.paths import Path
 from domain.terms import For, Until
@@ -73,6 +75,31 @@ class TestWriting:
             holds.place(tx, HoldId("h"), terms(), carrier())
             tx.rollback()
         assert messages(bridged) == []
+
+    def test_imported_holds_have_theirs_and_closed_ones_none(self, bridged: Desk, database: Database) -> None:
+        lines: list[dict[str, Any]] = [
+            {"id": "far", "expires_at": "2030-01-01T00:00:00Z", "version": 3},
+            {"id": "overdue", "placed_at": "2025-01-01T00:00:00Z", "expires_at": "2025-01-02T00:00:00Z"},
+            {"id": "gone", "placed_at": "2025-01-01T00:00:00Z", "expires_at": "2025-01-02T00:00:00Z",
+             "status": "cancelled", "closed_at": "2025-01-01T12:00:00Z"},
+        ]  # fmt: skip
+        with database.transaction() as tx:
+            now = whole_second(tx)
+            read = [
+                read_hold(number, {"resource": "s", "customer": "c", **line}, now) for number, line in enumerate(lines)
+            ]
+            take(tx, prepare(read, emit=False))
+        assert messages(bridged)[0] == ("far", 3, 1, 604_800)
+        assert [row[:3] for row in messages(bridged)] == [("far", 3, 1), ("overdue", 1, 1)]
+        assert violations(database) == []
+
+    def test_a_pruned_hold_takes_its_messages_with_it(self, bridged: Desk, database: Database) -> None:
+        bridged.placed("gone")
+        bridged.cancel("gone")
+        bridged.placed("stays")
+        bridged.sql("UPDATE holds SET closed_at = now() - interval '2 days' WHERE id = 'gone'")
+        assert pruning.prune(database, older_than=DAY).holds == 1
+        assert [row[0] for row in messages(bridged)] == ["stays"]
 
     def test_reconcile_names_a_hold_without_its_message_and_a_message_with_a_wrong_deadline(
         self, bridged: Desk, database: Database
