@@ -10,7 +10,20 @@ import typer
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from cli import apply, compare, dead_letters, deliveries, endpoints, holds, operate, stack
+from cli import (
+    apply,
+    bridge,
+    cohorts,
+    compare,
+    dead_letters,
+    deliveries,
+    endpoints,
+    holds,
+    infrai_server,
+    operate,
+    stack,
+    sweep_door,
+)
 from cli.output import say
 from db import faults
 from domain.errors import BadInput, HoldfastError
@@ -23,12 +36,14 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for commands in (stack, holds, apply, operate):
+for commands in (stack, holds, apply, operate, infrai_server, sweep_door):
     commands.register(app)
 app.add_typer(endpoints.app, name="endpoints")
 app.add_typer(deliveries.app, name="deliveries")
 app.add_typer(dead_letters.app, name="dead-letters")
 app.add_typer(compare.app, name="compare")
+app.add_typer(cohorts.app, name="cohorts")
+app.add_typer(bridge.app, name="bridge")
 
 _STATES = {
     "42P01": "the database has no schema yet; run `holdfast migrate`",

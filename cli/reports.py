@@ -68,6 +68,8 @@ def print_status(console: Console, status: Status) -> None:
         for sweep in status.sweeps
     }
     print_counts(console, "Sweeps", ticks or {"none": "has ever ticked"})
+    if status.bridge is not None:
+        print_counts(console, "Messages to publish", status.bridge.as_data())
     if status.endpoints:
         _print_endpoints(console, status.endpoints)
     for line in status.red:

@@ -24,7 +24,11 @@ _MOST_RETRIES = 1000
 P = ParamSpec("P")
 R = TypeVar("R")
 
-app = Celery("holdfast", config_source="celeryconfig", include=["tasks.sweep", "tasks.expiry", "tasks.webhooks"])
+app = Celery(
+    "holdfast",
+    config_source="celeryconfig",
+    include=["tasks.sweep", "tasks.expiry", "tasks.webhooks", "tasks.bridge"],
+)
 
 
 def task(

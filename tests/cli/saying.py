@@ -43,6 +43,11 @@ EVERY_COMMAND: list[tuple[str, ...]] = [
     ("deliveries", "list"),
     ("deliveries", "show", "event", "ep"),
     ("deliveries", "replay", "event", "--operator", "ada"),
+    ("cohorts", "show"),
+    ("cohorts", "route", "7", "scanner"),
+    ("cohorts", "compare", "7"),
+    ("bridge", "pause", "--operator", "ada"),
+    ("bridge", "resume"),
     ("dead-letters", "list"),
     ("dead-letters", "show", "1"),
     ("dead-letters", "replay", "1", "--operator", "ada"),
@@ -50,7 +55,7 @@ EVERY_COMMAND: list[tuple[str, ...]] = [
 ]
 """Every command that needs the database, but for `apply`, which answers line by line, and those that make keys."""
 
-GROUPS = {"endpoints", "deliveries", "dead-letters"}
+GROUPS = {"endpoints", "deliveries", "dead-letters", "cohorts", "bridge"}
 """Words that are no command by themselves."""
 
 

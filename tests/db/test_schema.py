@@ -50,6 +50,14 @@ FILLED["0002"] = (
     VALUES ('reservation-placed:held:1', 'ep', 1, 'auto', '2026-01-01Z', '{abc}', 'w');
     """
 )
+FILLED["0004"] = (
+    FILLED["0002"]
+    + """
+    UPDATE cohort_paths SET path = 'infrai', came_from = 'sweep', routed_at = '2026-01-01Z' WHERE cohort = 5;
+    INSERT INTO bridge_messages (hold_id, version, expires_at, publish_at)
+    VALUES ('held', 2, '2030-01-01Z', '2029-12-25Z');
+    """
+)
 """Revision → what fills its tables. A new migration brings its own entry, and is tried on the one before."""
 
 

@@ -77,6 +77,7 @@ def test_every_figure_has_its_place_in_json(calm: Desk) -> None:
         "totals": {"held": 1, "confirmed": 0, "cancelled": 0, "expired": 0},
         "open_amounts": {"EUR": 100},
         "endpoints": [],
+        "bridge": None,
         "red": [],
     }
 

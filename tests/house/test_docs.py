@@ -8,7 +8,7 @@ import subprocess
 import sys
 import uuid
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from threading import Event
 
@@ -26,6 +26,7 @@ from cli.local.engines import Postgres
 from cli.local.programs import CELERY, LANES, beat, worker
 from cli.main import app
 from db import dead_letters, endpoint_keys, endpoint_status, status
+from db.bridge import Paused
 from db.engine import Database
 from db.reconcile import CHECKS
 from db.status import Sweep
@@ -205,6 +206,14 @@ def test_the_runbook_has_every_line_that_makes_status_red() -> None:
         *status._silent([silent], {"expiry:sweep"}, timedelta(seconds=30)),
         *status._silent([], {"expiry:sweep"}, timedelta(seconds=30)),
         *status._waiting({"expiry": 2, "malformed": 1}),
+        *status._silent(
+            [Sweep(name="bridge:publish", age=timedelta(seconds=40), ticks=7, last_run=1)],
+            {"bridge:publish", "bridge:consume"},
+            timedelta(seconds=30),
+        ),
+        *status._unbridged(range(10)),
+        *status._paused(Paused(datetime(2026, 12, 1, 9, tzinfo=UTC), "ada")),
+        *status._unpublished(timedelta(minutes=2), timedelta(seconds=30)),
     }
     assert told == real
 
