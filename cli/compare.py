@@ -10,6 +10,7 @@ from rich.console import Console
 
 from cli.output import Json, print_json
 from domain.errors import BadInput
+from settings import settings
 
 if TYPE_CHECKING:
     from comparison.result import Report, Status
@@ -89,7 +90,9 @@ def _run(names: list[str], runs: int, seed: int, brokers: dict[str, str | None],
     from comparison.candidates import REGISTRY, Place  # noqa: PLC0415 - Celery is slow to import
     from comparison.experiment import Entrant, Plan, experiment  # noqa: PLC0415 - the same
     from comparison.scratch import clock, grounds_on  # noqa: PLC0415 - the same
+    from tasks import logs  # noqa: PLC0415 - the same
 
+    logs.configure(settings().model_copy(update={"log_level": "ERROR"}))  # what is malformed here is so on purpose
     console = Console(stderr=True, highlight=False, quiet=quiet)
 
     def told(title: str, case: str, status: "Status | None") -> None:
@@ -97,13 +100,18 @@ def _run(names: list[str], runs: int, seed: int, brokers: dict[str, str | None],
             console.print(f"{title}: {case}: {status}")
 
     with own_home("compare") as home, Stack(own_settings(home), programs=()) as stack:
-        redis = brokers["redis"] or stack.broker_url
+        addresses = {
+            "redis": brokers["redis"] or stack.broker_url,
+            "rabbitmq": str(brokers["rabbitmq"]),
+            "infrai_url": settings().infrai_url,
+            "infrai_key": settings().infrai_api_key.get_secret_value(),
+        }
 
         def entrant(name: str) -> Entrant:
             entry = REGISTRY[name]
             return Entrant(
                 name=name, title=entry.title,
-                make=lambda url: entry.make(Place(database=url, redis=redis, rabbitmq=str(brokers["rabbitmq"]))),
+                make=lambda url: entry.make(Place(database=url, **addresses)),
             )  # fmt: skip
 
         return experiment(

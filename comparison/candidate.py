@@ -125,8 +125,8 @@ class Candidate(Protocol):
     def deliver(self, worker: Worker, patience: float) -> bool:
         """Hand the next message to the worker within so many seconds, and act on its verdict. False: none came."""
 
-    def tick(self, patience: float) -> bool:
-        """Wait for one tick of the candidate's own scheduler. False: none came within so many seconds."""
+    def tick(self, act: Callable[[], None], patience: float) -> bool:
+        """Act once, at the next tick of the candidate's own scheduler. False: none came within so many seconds."""
 
     def advance(self, by: timedelta) -> bool:
         """Let time pass for the transport at once. False: its clock is the world's, and it has to be waited for."""

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from comparison.candidate import Candidate
-from comparison.candidates import celery_rabbitmq, celery_redis, sweep
+from comparison.candidates import celery_rabbitmq, celery_redis, infrai, sweep
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -14,6 +14,9 @@ class Place:
     database: str
     redis: str
     rabbitmq: str
+    infrai_url: str = ""
+    """Unset: our own contract server."""
+    infrai_key: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,5 +30,6 @@ class Entry:
 REGISTRY: Mapping[str, Entry] = {
     "celery-redis": Entry("Celery on Redis", lambda place: celery_redis.CeleryOnRedis(place.redis)),
     "celery-rabbitmq": Entry("Celery on RabbitMQ", lambda place: celery_rabbitmq.CeleryOnRabbitMQ(place.rabbitmq)),
+    "infrai": Entry("Infrai", lambda place: infrai.OnInfrai(place.infrai_url, place.infrai_key)),
     "sweep": Entry("Plain cron sweep", lambda place: sweep.PlainSweep(place.database)),
 }

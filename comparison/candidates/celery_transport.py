@@ -12,7 +12,7 @@ import sys
 import tempfile
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
@@ -130,13 +130,14 @@ class CeleryTransport:
             self._fall_silent()
         return True
 
-    def tick(self, patience: float) -> bool:
-        """Start beat at the first call, and wait for one of its messages."""
+    def tick(self, act: Callable[[], None], patience: float) -> bool:
+        """Start beat at the first call, wait for one of its messages, and act on it before it is acknowledged."""
         if self._beat is None:
             self._beat = _start_beat(self.doorway())
         self._fall_back()
         message = self._next(self.ticks, patience)
         if message is not None:
+            act()
             message.ack()
         self._fall_back()
         return message is not None

@@ -1,6 +1,6 @@
 """The plain cron sweep: no messages at all. The row is the queue, and a tick applies what is due."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -77,8 +77,9 @@ class PlainSweep:
         """One tick. False: nothing was due, or it is claimed."""
         return self._tick(worker) > 0
 
-    def tick(self, patience: float) -> bool:  # noqa: ARG002 - cron is us
-        """Cron's tick is the next `deliver`."""
+    def tick(self, act: Callable[[], None], patience: float) -> bool:  # noqa: ARG002 - cron is us
+        """Cron is the experiment itself."""
+        act()
         return True
 
     def advance(self, by: timedelta) -> bool:  # noqa: ARG002 - the database's clock is the world's
