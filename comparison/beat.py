@@ -1,13 +1,13 @@
-"""A candidate's own scheduler in a process of its own: `python -m comparison.beat`, its orders as JSON on stdin."""
+"""A candidate's own scheduler in a process of its own: `python -m comparison.beat`."""
 
-import json
-import sys
 from importlib import import_module
+
+from comparison.processes import orders
 
 
 def main() -> None:
     """Attach to the candidate that is named and tick until killed."""
-    order = json.load(sys.stdin)
+    order = orders()
     import_module(order["module"]).attach(order["address"]).beat()
 
 

@@ -72,6 +72,8 @@ class Description:
     engine: Engine
     redelivery: str
     """How a message that nobody acknowledged comes back, in words."""
+    comes_back: float
+    """Seconds after which such a message is delivered again, at the latest."""
     payload: Limit
     delay: Limit
     push: str | None = None

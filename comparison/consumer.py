@@ -1,19 +1,15 @@
-"""A consumer in a process of its own: `python -m comparison.consumer`, its orders as one JSON object on stdin.
+"""A consumer in a process of its own: `python -m comparison.consumer`."""
 
-Orders come on stdin, since an address may hold a password and a command line shows it to everybody.
-"""
-
-import json
-import sys
 from importlib import import_module
 
+from comparison.processes import orders
 from comparison.worker import ExpiryWorker, Point
 from db.engine import Database
 
 
 def main() -> None:
     """Attach to the candidate that is named and consume until killed."""
-    order = json.load(sys.stdin)
+    order = orders()
     candidate = import_module(order["module"]).attach(order["address"])
     worker = ExpiryWorker(Database(order["database"]), f"{order['name']}-consumer", dies=Point(order["dies"]))
     candidate.serve(worker)

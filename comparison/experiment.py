@@ -36,6 +36,12 @@ class Plan:
     cases: Sequence[Case] = CASES
     burst: int = 1000
     """Messages of the shuffled case."""
+    patience: float = 12.0
+    """Seconds a message may take that must come."""
+
+    def rng(self, candidate: str, case: str, run: int) -> random.Random:
+        """What shuffles one trial: by the seed, whatever else is tried beside it."""
+        return random.Random(f"{self.seed}:{candidate}:{case}:{run}")  # noqa: S311 - a shuffle to be repeated
 
 
 Grounds = Callable[[], AbstractContextManager[Ground]]
@@ -119,8 +125,10 @@ class _Bench:
 
     def _try_once(self, case: Case, run: int) -> Trial:
         """One trial. Whatever a candidate raises is a finding about it, and what it left behind is taken away."""
-        rng = random.Random(f"{self.plan.seed}:{self.name}:{case.id}:{run}")  # noqa: S311 - a shuffle to be repeated
-        trial = Trial(self.candidate, self.ground, f"{case.id}-{run}", rng, burst=self.plan.burst)
+        rng = self.plan.rng(self.name, case.id, run)
+        trial = Trial(
+            self.candidate, self.ground, f"{case.id}-{run}", rng, burst=self.plan.burst, patience=self.plan.patience
+        )
         try:
             case.run(trial)
         except Exception as fault:  # noqa: BLE001 - a transport may fail in ways of its own

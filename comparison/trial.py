@@ -14,8 +14,6 @@ from comparison.result import Check, Step, Timeline
 from comparison.worker import ExpiryWorker, Handled
 from domain.references import Reference
 
-PATIENCE = 12.0
-"""Seconds a message may take that must come: several times any redelivery here."""
 SILENCE = 0.4
 """Seconds after which a message that must not come is taken not to come."""
 
@@ -30,6 +28,8 @@ class Trial:
     rng: random.Random
     burst: int = 1000
     """Messages of the shuffled case; a tenth of them come twice."""
+    patience: float = 12.0
+    """Seconds a message may take that must come: several times any redelivery here."""
     description: Description = field(init=False)
     worker: ExpiryWorker = field(init=False)
     checks: list[Check] = field(default_factory=list)
@@ -74,12 +74,12 @@ class Trial:
         subject: str,
         verdict: Callable[[Handled], Verdict] = lambda _: Verdict.ACK,
         *,
-        patience: float = PATIENCE,
+        patience: float | None = None,
     ) -> str | None:
         """Deliver the next message and say what became of it; None where none came."""
         before = len(self.worker.handled)
         self.worker.verdict = verdict
-        came = self.candidate.deliver(self.worker, patience)
+        came = self.candidate.deliver(self.worker, self.patience if patience is None else patience)
         if not came or len(self.worker.handled) == before:
             self.step("transport", "nothing comes", subject)
             return None

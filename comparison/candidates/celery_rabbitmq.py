@@ -50,6 +50,7 @@ class CeleryOnRabbitMQ(CeleryTransport):
             title="Celery on RabbitMQ",
             engine=self._engine,
             redelivery="at once, when the channel or connection of its consumer is gone",
+            comes_back=0.0,
             payload=Limit(
                 134_217_728 if self._engine.version.startswith("3.") else 16_777_216,
                 "max_message_size: 128 MiB from 3.9 on, 16 MiB from 4.0 on",

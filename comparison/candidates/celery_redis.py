@@ -52,6 +52,7 @@ class CeleryOnRedis(CeleryTransport):
             title="Celery on Redis",
             engine=self._engine,
             redelivery=f"after the visibility timeout, {_VISIBILITY:g} s here, by whoever consumes next",
+            comes_back=_VISIBILITY + 1,
             payload=Limit(
                 536_870_912, "a Redis string holds 512 MB", "https://redis.io/docs/latest/develop/data-types/strings/"
             ),

@@ -4,16 +4,14 @@ In the experiment's process a kombu consumer takes one message at a time, so tha
 in a process of its own is a real Celery worker, and ticks come from a real beat.
 """
 
-import json
 import secrets
 import socket
-import subprocess
-import sys
 import tempfile
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import asdict
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -24,7 +22,7 @@ from kombu.exceptions import KombuError
 from kombu.message import Message
 
 from comparison.candidate import Delivery, Doorway, NotAvailable, Verdict, Worker
-from settings import ROOT
+from comparison.processes import Process, end, start
 
 TASK, TICK = "comparison.deliver", "comparison.tick"
 _CONNECT = 3
@@ -62,7 +60,7 @@ class CeleryTransport:
         self._consumer: Consumer | None = None
         self._arrived: deque[Message] = deque()
         self._silent: list[Connection] = []
-        self._beat: subprocess.Popen[bytes] | None = None
+        self._beat: Process | None = None
 
     # -- what a broker decides ----------------------------------------------------------------------------------------
 
@@ -133,7 +131,7 @@ class CeleryTransport:
     def tick(self, act: Callable[[], None], patience: float) -> bool:
         """Start beat at the first call, wait for one of its messages, and act on it before it is acknowledged."""
         if self._beat is None:
-            self._beat = _start_beat(self.doorway())
+            self._beat = start("comparison.beat", asdict(self.doorway()))
         self._fall_back()
         message = self._next(self.ticks, patience)
         if message is not None:
@@ -175,8 +173,7 @@ class CeleryTransport:
     def stop(self) -> None:
         """End beat, close everything, and remove queues and keys."""
         if self._beat is not None:
-            self._beat.kill()
-            self._beat.wait()
+            end(self._beat)
             self._beat = None
         self._fall_back()
         for connection in (*self._silent, self._connection):
@@ -237,15 +234,3 @@ class CeleryTransport:
             channel.close()
         self._consumer = None
         self._arrived.clear()
-
-
-def _start_beat(door: Doorway) -> subprocess.Popen[bytes]:
-    """A beat in a process of its own. It learns its address on stdin, where a password may stand."""
-    beat = subprocess.Popen(
-        [sys.executable, "-m", "comparison.beat"],
-        stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=ROOT,
-    )  # fmt: skip
-    assert beat.stdin is not None
-    beat.stdin.write(json.dumps({"module": door.module, "address": dict(door.address)}).encode())
-    beat.stdin.close()
-    return beat

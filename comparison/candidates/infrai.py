@@ -70,6 +70,7 @@ class OnInfrai:
             title="Infrai",
             engine=self._engine(),
             redelivery=f"when its lease ends, {_LEASE.total_seconds():g} s here, to whoever consumes next",
+            comes_back=_LEASE.total_seconds(),
             payload=Limit(LARGEST_PAYLOAD, "256 KB; as 256,000 bytes, since which KB is meant is not published", _DOCS),
             delay=Limit(int(LONGEST_DELAY.total_seconds()), "delay_seconds from 0 to 604,800", _DOCS),
             cron="its cron, posting to a sweep door",

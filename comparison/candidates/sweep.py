@@ -55,6 +55,7 @@ class PlainSweep:
             title="Plain cron sweep",
             engine=Engine("PostgreSQL", version, Standing.REAL),
             redelivery=f"when the claim of the sweeper that died runs out, {_LEASE.total_seconds():g} s here",
+            comes_back=_LEASE.total_seconds(),
             payload=Limit(None, _NO_MESSAGES),
             delay=Limit(
                 int(LONGEST_HOLD.total_seconds()), f"the row waits; a hold lasts {LONGEST_HOLD.days} days at most"

@@ -5,7 +5,7 @@ from datetime import timedelta
 
 from comparison.candidate import Ability
 from comparison.ground import expired_once, untouched
-from comparison.trial import PATIENCE, Trial
+from comparison.trial import Trial
 from domain.paths import Path
 from domain.references import Reference
 from tasks.app import policy
@@ -44,7 +44,7 @@ def later_reservation(trial: Trial) -> None:
     late = _tick(trial, "a tick after the deadline")
     if trial.has(Ability.MESSAGES):
         trial.check("it publishes one reference", _told(late), passed=late is not None and late.published == 1)
-        trial.check_outcomes(["expired"], [trial.receive("hold", patience=PATIENCE)])
+        trial.check_outcomes(["expired"], [trial.receive("hold")])
     trial.check_expired_once_each(1)
     trial.check_states({hold.id: expired_once()})
     trial.note(f"Ticks: {trial.description.cron}. The row's deadline was moved; eight days were not waited for.")

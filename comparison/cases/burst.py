@@ -1,12 +1,15 @@
 """1,000 messages and 100 copies of them, shuffled by the experiment's seed."""
 
 from collections import Counter
+from collections.abc import Sequence
 from datetime import timedelta
+from random import Random
 
 from comparison.bodies import as_body
 from comparison.candidate import Ability
 from comparison.ground import State, expired_once
-from comparison.trial import PATIENCE, SILENCE, Trial
+from comparison.trial import SILENCE, Trial
+from domain.references import Reference
 
 
 def thousand_shuffled(trial: Trial) -> None:
@@ -17,14 +20,13 @@ def thousand_shuffled(trial: Trial) -> None:
     holds = trial.ground.pass_time(names, timedelta(hours=3))
     references = [hold.reference for hold in holds]
     copies = trial.burst // 10
-    order = [*references, *trial.rng.sample(references, copies)]
-    trial.rng.shuffle(order)
+    order = shuffled(references, copies, trial.rng)
     for reference in order:
         body = as_body(reference)
         trial.candidate.publish(body)
         trial.published.append(body)
     trial.step("publisher", f"publish {len(order):,}", all_of_them)
-    came = trial.drain(most=len(order), patience=PATIENCE if trial.has(Ability.MESSAGES) else SILENCE)
+    came = trial.drain(most=len(order), patience=trial.patience if trial.has(Ability.MESSAGES) else SILENCE)
     more = trial.drain()
     trial.step("transport", f"deliver {came + more:,}", all_of_them)
     tally = Counter(trial.worker.outcomes())
@@ -41,6 +43,13 @@ def thousand_shuffled(trial: Trial) -> None:
     trial.check(f"{trial.burst:,} holds are each {expired_once()}", "all are" if good else _worst(states), passed=good)
     trial.check_own_payload()
     trial.end_timeline(f"{len(order):,} messages, shuffled")
+
+
+def shuffled(references: Sequence[Reference], copies: int, rng: Random) -> list[Reference]:
+    """These and copies of so many of them, in an order that follows from `rng`."""
+    order = [*references, *rng.sample(references, copies)]
+    rng.shuffle(order)
+    return order
 
 
 def _worst(states: Counter[State]) -> str:

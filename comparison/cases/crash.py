@@ -1,18 +1,17 @@
 """Real consumers, each a process of its own, killed by SIGKILL at a point that is not left to chance."""
 
-import json
 import signal
 import subprocess
-import sys
+from contextlib import suppress
 
-from comparison.candidate import Ability, Doorway
+from comparison.candidate import Doorway
 from comparison.ground import expired_once, untouched
-from comparison.trial import PATIENCE, SILENCE, Trial
+from comparison.processes import end, start
+from comparison.trial import Trial
 from comparison.worker import Point
-from settings import ROOT
 
-_PATIENCE = 40.0
-"""Seconds a consumer may take to start, receive its message and die."""
+_STARTS_WITHIN = 3
+"""Times the patience of a trial that a consumer may take to start, receive its message and die."""
 
 
 def consumer_killed(trial: Trial) -> None:
@@ -24,7 +23,7 @@ def consumer_killed(trial: Trial) -> None:
     trial.check_states({hold.id: untouched()})
     _dies(trial, door, Point.BEFORE_ACK)
     trial.check_states({hold.id: expired_once()})
-    third = trial.receive("hold", patience=PATIENCE if trial.has(Ability.MESSAGES) else SILENCE)
+    third = trial.receive("hold")
     trial.check_outcomes(["duplicate"], [third])
     trial.check_expired_once_each(0)
     trial.check_states({hold.id: expired_once()})
@@ -41,21 +40,18 @@ def _dies(trial: Trial, door: Doorway, point: Point) -> None:
         "name": trial.prefix,
         "dies": point.value,
     }
-    command = [sys.executable, "-m", "comparison.consumer"]
-    consumer = subprocess.Popen(  # noqa: S603 - our own interpreter and module
-        command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, cwd=ROOT
-    )
-    try:
-        _, complaint = consumer.communicate(json.dumps(order).encode(), timeout=_PATIENCE)
-    except subprocess.TimeoutExpired:
-        consumer.kill()
-        consumer.communicate()
-        trial.step("worker", "gets nothing", "hold", good=False)
-        trial.check(f"a consumer is killed {point.value}", f"it got no message in {_PATIENCE:.0f} s", passed=False)
-        return
-    killed = consumer.returncode == -signal.SIGKILL
-    last = complaint.decode("utf-8", "replace").strip().rpartition("\n")[2][:160]
-    trial.step("worker", f"killed {point.value}", "hold", good=False)
-    trial.check(
-        f"a consumer is killed {point.value}", "SIGKILL" if killed else f"it ended otherwise: {last}", passed=killed
-    )
+    patience = _STARTS_WITHIN * trial.patience
+    consumer = start("comparison.consumer", order)
+    with suppress(subprocess.TimeoutExpired):
+        consumer.wait(patience)
+    ended = consumer.returncode
+    words = end(consumer)
+    match ended:
+        case None:
+            seen = f"it got no message in {patience:.0f} s"
+        case -9:
+            seen = "SIGKILL"
+        case _:
+            seen = f"it ended otherwise: {words}"
+    trial.step("worker", f"killed {point}" if ended == -signal.SIGKILL else "gets nothing", "hold", good=False)
+    trial.check(f"a consumer is killed {point}", seen, passed=ended == -signal.SIGKILL)

@@ -22,7 +22,8 @@ def ack_withheld(trial: Trial) -> None:
     trial.check_states({hold.id: expired_once()})
     second = trial.receive("hold")
     trial.check_outcomes(["expired", "duplicate"], [first, second])
-    trial.check("nothing comes after the acknowledgement", _rest(trial, 2), passed=trial.drain(patience=SILENCE) == 0)
+    rest = trial.drain(most=3, patience=trial.description.comes_back + SILENCE)
+    trial.check("nothing comes after the acknowledgement", f"{rest} more", passed=rest == 0)
     trial.check_states({hold.id: expired_once()})
     trial.note(f"It came back by itself: {trial.description.redelivery}.")
     trial.end_timeline("the first delivery is never acknowledged")
@@ -139,7 +140,3 @@ def _reachable(push: str | None) -> bool:
     except BadInput:
         return False
     return True
-
-
-def _rest(trial: Trial, expected: int) -> str:
-    return f"{len(trial.worker.handled) - expected} more"

@@ -5,7 +5,7 @@ from datetime import timedelta
 
 from comparison.candidate import Ability, PublishRefused
 from comparison.ground import expired_once, untouched
-from comparison.trial import PATIENCE, Trial
+from comparison.trial import Trial
 from comparison.worker import MALFORMED
 
 BORDER = 262_144
@@ -107,5 +107,5 @@ def _short_delay(trial: Trial) -> None:
     [soon] = trial.ground.overdue(trial.name("soon"))
     trial.publish(soon.reference, "soon", delay=_A_SECOND)
     trial.check_silence("soon", "a delay of 1 s: nothing at once")
-    trial.check_outcomes(["expired"], [trial.receive("soon", patience=PATIENCE)])
+    trial.check_outcomes(["expired"], [trial.receive("soon")])
     trial.check_states({soon.id: expired_once()})
