@@ -125,3 +125,36 @@ def _write(found: "Report", folder: FilePath) -> None:
 
     (folder / "report.json").write_text(json.dumps(found.as_data(), indent=1, ensure_ascii=False))
     (folder / "report.html").write_text(page(found))
+
+
+@app.command("cost")
+def cost(
+    workload: Annotated[str, typer.Option(metavar="FILE", help="What a month is made of, as TOML.")],
+    prices: Annotated[str | None, typer.Option(metavar="FILE", help="Prices of yours, in place of ours.")] = None,
+    as_json: Json = False,
+) -> int:
+    """Count operations and cost per million correct expiries on each transport, with the share of duplicates.
+
+    Prices are those found in public text, each with its page and day; what was not found is unknown, and so is its sum.
+    """
+    from comparison import cost as counting  # noqa: PLC0415 - only this command needs them
+    from comparison import prices as pricing  # noqa: PLC0415 - the same
+    from comparison.report.costs import as_data, print_costs  # noqa: PLC0415 - the same
+
+    load = counting.Workload.parse(_text(workload), workload)
+    table = pricing.published()
+    if prices is not None:
+        table = pricing.read(_text(prices), prices, table)
+    found = counting.costs(load, table, counting.CANDIDATES)
+    if as_json:
+        print_json(as_data(found, table))
+    else:
+        print_costs(Console(highlight=False, markup=False), found, table)
+    return 0
+
+
+def _text(file: str) -> str:
+    try:
+        return FilePath(file).read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise BadInput(file, "is no text in UTF-8") from None

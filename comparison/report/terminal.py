@@ -26,7 +26,7 @@ def print_report(console: Console, report: Report) -> None:
         table.add_row(case.title, *(_cell(cell) for cell in cells))
     console.print(table)
     for column in report.columns:
-        console.print(_engine(column), soft_wrap=True)
+        console.print(_engine(column), soft_wrap=True, markup=False)
     for result in report.results:
         if result.status in {Status.FAILED, Status.NOT_OFFERED}:
             word, style = _WORDS[result.status]

@@ -32,6 +32,10 @@ _TAKE = """UPDATE transport SET due = :now + :lease, seen = seen + 1 WHERE id =
     (SELECT id FROM transport WHERE due <= :now ORDER BY due, id LIMIT 1 FOR UPDATE SKIP LOCKED)
     RETURNING id, body, seen"""
 
+_REOPEN = (
+    "UPDATE holds SET status = 'held', closed_at = NULL, close_reason = NULL WHERE id = :id AND status = 'expired'"
+)
+
 
 class TableQueue:
     """Sound without a fault. Its clock is the table's own, and can be moved."""
@@ -134,7 +138,7 @@ class TableQueue:
             "ALTER TABLE ledger DISABLE TRIGGER USER",
             "DELETE FROM ledger WHERE hold_id = :id AND side = 'close'",
             "ALTER TABLE ledger ENABLE TRIGGER USER",
-            "UPDATE holds SET status = 'held', closed_at = NULL, close_reason = NULL WHERE id = :id AND closed_at <= now()",
+            _REOPEN,
         ):
             self.sql(statement, **({"id": body.get("reservation_id", "")} if ":id" in statement else {}))
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 import redis
@@ -93,8 +94,9 @@ def test_celery_on_rabbitmq_passes_and_leaves_no_queue(database: Database) -> No
     token = made[0].doorway().address["token"]
     with Connection(RABBITMQ) as connection:
         for queue in (f"holdfast-compare-{token}", f"holdfast-compare-{token}_celery_delayed_19"):
+            channel: Any = connection.channel()
             with pytest.raises(connection.channel_errors, match="NOT_FOUND"):
-                connection.channel().queue_declare(queue, passive=True)
+                channel.queue_declare(queue, passive=True)
 
 
 def test_infrai_passes_on_the_contract_server_and_says_so(database: Database) -> None:
