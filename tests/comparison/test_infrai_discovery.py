@@ -1,5 +1,7 @@
 """Discovery tells what the server takes, from the same models, and can be read back into the table."""
 
+import re
+
 import jsonschema
 import pytest
 import requests
@@ -9,6 +11,7 @@ from comparison.infrai_server.models import MODELS
 from comparison.infrai_server.operations import Documents
 from domain.errors import BadInput
 from domain.infrai import CAPABILITIES
+from settings import ROOT
 from tests.comparison.talking import Talk
 
 
@@ -71,3 +74,9 @@ def test_a_switch_is_named_when_it_does_not_exist_or_does_not_take_its_value() -
         Contract.parse({"consume_kay": "items"})
     with pytest.raises(BadInput, match=r"^jitter: Input should be less than or equal to 5$"):
         Contract.parse({"jitter": "6"})
+
+
+def test_each_switch_is_in_the_table_of_the_guide_with_its_default() -> None:
+    guide = (ROOT / "docs" / "infrai.md").read_text()
+    rows = dict(re.findall(r"^\| `([a-z_]+)` \| `?([A-Za-z0-9.]+)`? \| (?:[XU]\d|published)", guide, re.MULTILINE))
+    assert rows == {name: str(field.default) or "none" for name, field in Contract.model_fields.items()}
