@@ -43,6 +43,18 @@ def test_a_dead_message_lets_the_next_of_its_group_pass(talk: Talk) -> None:
     assert (talk.consume(), talk.consume("dead")) == ([{"n": 1}], [{"n": 0}])
 
 
+def test_a_message_that_is_redriven_takes_its_old_place_in_its_group(talk: Talk) -> None:
+    talk.queue("dead")
+    talk.queue(type="fifo", dead_letter_queue="dead", max_retries=0)
+    ids = [talk.publish({"n": n}, message_group_id="a") for n in range(2)]
+    talk.consume()
+    talk.nack(ids[0])
+    assert talk("/v1/queue/dlq/redrive/q").data["redriven"] == 1
+    assert talk.consume() == [{"n": 0}]
+    talk.ack(ids[0])
+    assert talk.consume() == [{"n": 1}]
+
+
 def test_within_300_seconds_a_deduplication_id_is_one_message(talk: Talk) -> None:
     talk.queue(type="fifo")
     first = talk.publish({"n": 1}, deduplication_id="d")

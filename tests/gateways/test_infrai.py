@@ -1,7 +1,9 @@
 """The client against the contract server: each call, and what is refused before anything is sent."""
 
 import pickle
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -55,6 +57,19 @@ def test_an_intent_is_published_once_and_the_next_try_is_another(client: Infrai)
     assert client.publish("q", WORK, intent="a#1") == first
     assert client.publish("q", WORK, intent="a#2") != first
     assert client.stats("q").visible == 2
+
+
+def test_eight_threads_of_one_client_publish_each_intent_once(client: Infrai) -> None:
+    barrier = threading.Barrier(8)
+
+    def publish(_: int) -> list[str]:
+        barrier.wait()
+        return [client.publish("q", WORK, intent=f"race-{n}") for n in range(25)]
+
+    with ThreadPoolExecutor(8) as threads:
+        ids = list(threads.map(publish, range(8)))
+    assert ids == [ids[0]] * 8
+    assert len(set(ids[0])) == client.stats("q").visible == 25
 
 
 def test_an_intent_with_another_body_is_a_conflict_and_the_first_message_stands(client: Infrai) -> None:

@@ -209,6 +209,12 @@ def test_the_field_that_cannot_be_read_is_named(answer: bytes, field: str) -> No
     assert unreadable.value.field == field
 
 
+def test_the_largest_message_is_read_also_with_every_letter_escaped() -> None:
+    payload = {"a": "ä" * ((262_144 - 8) // 2)}
+    with saying(done({"items": [{"message_id": "m", "payload": payload}] * 2})) as client:
+        assert [message.payload for message in client.consume("q", most=2, lease=MINUTE)] == [payload] * 2
+
+
 def test_fewer_ids_than_messages_are_not_taken_for_a_batch() -> None:
     with saying(done({"message_ids": ["a"]})) as client, pytest.raises(Unreadable) as unreadable:
         client.publish_batch("q", [WORK, WORK], intent="a")
