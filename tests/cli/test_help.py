@@ -39,7 +39,7 @@ def address() -> str:
 def test_the_commands_are_these() -> None:
     assert list(NAMES) == [
         "", "migrate", "up", "demo", "place", "extend", "confirm", "cancel", "show", "list", "apply", "import", "trace",
-            "sweep", "status", "reconcile", "prune", "infrai-server",
+        "sweep", "status", "reconcile", "prune", "infrai-server",
         "endpoints", "endpoints add", "endpoints list", "endpoints show",
         "endpoints edit", "endpoints rotate", "endpoints revoke", "endpoints pause", "endpoints resume",
         "endpoints disable", "endpoints enable", "endpoints delete", "endpoints test", "deliveries",
