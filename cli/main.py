@@ -41,9 +41,9 @@ for commands in (stack, holds, apply, operate, infrai_server, sweep_door):
 app.add_typer(endpoints.app, name="endpoints")
 app.add_typer(deliveries.app, name="deliveries")
 app.add_typer(dead_letters.app, name="dead-letters")
-app.add_typer(compare.app, name="compare")
 app.add_typer(cohorts.app, name="cohorts")
 app.add_typer(bridge.app, name="bridge")
+app.add_typer(compare.app, name="compare")
 
 _STATES = {
     "42P01": "the database has no schema yet; run `holdfast migrate`",

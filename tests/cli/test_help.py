@@ -47,6 +47,7 @@ def test_the_commands_are_these() -> None:
         "dead-letters show", "dead-letters replay", "dead-letters discard", "cohorts", "cohorts show", "cohorts route",
         "cohorts compare", "bridge", "bridge check", "bridge publish", "bridge consume", "bridge stats",
         "bridge redrive", "bridge pause", "bridge resume",
+        "compare", "compare cost",
     ]  # fmt: skip
 
 

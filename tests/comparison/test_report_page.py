@@ -32,12 +32,13 @@ def description(name: str) -> Description:
 
 def result(case: str, candidate: str, status: Status) -> Result:
     tried = status in {Status.PASSED, Status.FAILED}
-    steps = [Step(3.0 * n, lane, "act", f"hold {n % 2}", n % 5 != 4) for n, lane in enumerate(
-        ["publisher", "transport", "worker", "hold"] * 4)]  # fmt: skip
+    lanes = ["publisher", "transport", "worker", "hold"] * 4
+    steps = [Step(3.0 * n, lane, "act", f"hold {n % 2}", n % 5 != 4) for n, lane in enumerate(lanes)]
+    checks = [Check("holds", passed=True, seen="yes"), Check(LONG, passed=False, seen=HOSTILE)]
     return Result(
         candidate=candidate, case=case, status=status, summary=HOSTILE, runs=2 if tried else 0,
         passed_runs={Status.PASSED: 2, Status.FAILED: 1}.get(status, 0), seconds=12.3,
-        checks=[Check("holds", passed=True, seen="yes"), Check(LONG, passed=False, seen=HOSTILE)] if tried else (), notes=[LONG],
+        checks=checks if tried else (), notes=[LONG],
         timelines=[Timeline("expired first", steps), Timeline("extended first", steps)] if tried else (),
     )  # fmt: skip
 

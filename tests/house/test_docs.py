@@ -41,12 +41,14 @@ RUNBOOK = (ROOT / "docs" / "RUNBOOK.md").read_text()
 TEXTS = {str(file.relative_to(ROOT)): file.read_text() for file in DOCUMENTS}
 
 
-def commands() -> dict[str, TyperCommand]:
+def commands() -> dict[str, TyperCommand | TyperGroup]:
     """Every command of the program by its words."""
-    found: dict[str, TyperCommand] = {}
+    found: dict[str, TyperCommand | TyperGroup] = {}
 
     def walk(command: object, words: str) -> None:
         if isinstance(command, TyperGroup):
+            if words and command.invoke_without_command:
+                found[words] = command
             for name, child in command.commands.items():
                 walk(child, f"{words} {name}".strip())
         else:
@@ -62,7 +64,7 @@ REAL = commands()
 GROUPS = {words.partition(" ")[0] for words in REAL if " " in words}
 
 
-def options(command: TyperCommand) -> set[str]:
+def options(command: TyperCommand | TyperGroup) -> set[str]:
     return {name for parameter in command.params for name in parameter.opts if name.startswith("--")}
 
 
@@ -113,7 +115,8 @@ def test_a_document_names_only_commands_and_options_that_exist(name: str) -> Non
         told = shlex.split(line.replace("[", "").replace("]", ""), comments=True)[1:]
         if told[:1] in (["--help"], ["COMMAND"]) or (len(told) == 1 and told[0] in GROUPS):
             continue
-        words = " ".join(told[:2]) if told[0] in GROUPS else told[0]
+        alone = told[0] in REAL and told[1:2] and told[1].startswith("--")
+        words = " ".join(told[:2]) if told[0] in GROUPS and not alone else told[0]
         assert words in REAL, line
         assert {word for word in told if word.startswith("--")} <= options(REAL[words]) | {"--help"}, line
 
