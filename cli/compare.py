@@ -62,7 +62,7 @@ def compare(
 
 
 def _known(names: list[str]) -> list[str]:
-    from comparison.candidates import REGISTRY  # noqa: PLC0415 - Celery is slow to import
+    from comparison.registry import REGISTRY  # noqa: PLC0415 - only these commands need it
 
     for name in names:
         if name not in REGISTRY:
@@ -87,8 +87,8 @@ def _folder(raw: str) -> FilePath:
 def _run(names: list[str], runs: int, seed: int, brokers: dict[str, str | None], *, quiet: bool) -> "Report":
     from cli.local.scratch import own_home, own_settings  # noqa: PLC0415 - with the stack
     from cli.local.stack import Stack  # noqa: PLC0415 - supervisor is slow to import
-    from comparison.candidates import REGISTRY, Place  # noqa: PLC0415 - Celery is slow to import
     from comparison.experiment import Entrant, Plan, experiment  # noqa: PLC0415 - the same
+    from comparison.registry import REGISTRY, Place  # noqa: PLC0415 - Celery is slow to import
     from comparison.scratch import clock, grounds_on  # noqa: PLC0415 - the same
     from tasks import logs  # noqa: PLC0415 - the same
 

@@ -92,8 +92,7 @@ class Ground:
         """Let these held holds have been placed so much earlier, as if the time had passed; as they are afterwards."""
         names = list(ids)
         with self.db.transaction() as tx:
-            for statement in (_AGE_EFFECTS, _AGE_HOLDS):
-                tx.execute(statement, {"ids": names, "by": by})
+            age(tx, names, by)
             return [_known(tx, HoldId(one)) for one in names]
 
     def overdue(self, *ids: str, by: timedelta = timedelta(minutes=1)) -> list[Hold]:
@@ -119,6 +118,12 @@ class Ground:
         """What `holdfast reconcile` says of this database, by the names of its checks."""
         with self.db.transaction() as tx:
             return sorted({found.check for found in reconcile.violations(tx)})
+
+
+def age(tx: Tx, ids: Iterable[str], by: timedelta) -> None:
+    """Move the instants of these held holds and of their effects into the past; no effect key of theirs has one."""
+    for statement in (_AGE_EFFECTS, _AGE_HOLDS):
+        tx.execute(statement, {"ids": list(ids), "by": by})
 
 
 def _done(answer: object) -> Hold:

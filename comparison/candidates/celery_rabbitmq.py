@@ -11,6 +11,7 @@ from kombu.transport import native_delayed_delivery
 
 from comparison.candidate import Description, Engine, Limit, PublishRefused, Standing
 from comparison.candidates.celery_transport import TASK, CeleryTransport
+from comparison.registry import Place
 
 _native: Any = native_delayed_delivery
 """Its types do not know prefixes yet."""
@@ -110,6 +111,11 @@ class CeleryOnRabbitMQ(CeleryTransport):
             with self._connect() as connection:
                 _native.declare_native_delayed_delivery_exchanges_and_queues(connection, "classic", self._delays)
                 _native.bind_queue_to_native_delayed_delivery_exchange(connection, self.queue, self._delays)
+
+
+def make(place: Place) -> CeleryOnRabbitMQ:
+    """The candidate at this place."""
+    return CeleryOnRabbitMQ(place.rabbitmq)
 
 
 def attach(address: Mapping[str, Any]) -> CeleryOnRabbitMQ:

@@ -9,6 +9,7 @@ from redis import Redis
 
 from comparison.candidate import Ability, Description, Engine, Limit, Standing
 from comparison.candidates.celery_transport import CeleryTransport
+from comparison.registry import Place
 
 _VISIBILITY = 2.0
 """Seconds after which an unacknowledged message comes back here; in production it is minutes."""
@@ -79,6 +80,11 @@ def _engine(info: Mapping[str, Any]) -> Engine:
     if "valkey_version" in info:
         return Engine("Valkey", str(info["valkey_version"]), Standing.PROTOCOL)
     return Engine("Redis", str(info.get("redis_version", "unknown")), Standing.REAL)
+
+
+def make(place: Place) -> CeleryOnRedis:
+    """The candidate at this place."""
+    return CeleryOnRedis(place.redis)
 
 
 def attach(address: Mapping[str, Any]) -> CeleryOnRedis:

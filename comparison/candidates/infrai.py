@@ -29,6 +29,7 @@ from comparison.candidate import (
 from comparison.candidates.heartbeat import heartbeat_door
 from comparison.infrai_server.contract import Contract
 from comparison.infrai_server.serve import LocalInfrai, running
+from comparison.registry import Place
 from domain.errors import BadInput
 from domain.infrai import LARGEST_PAYLOAD, LONGEST_DELAY, compact
 from gateways.infrai import Infrai
@@ -177,6 +178,11 @@ class OnInfrai:
         if self._local is not None or urlsplit(self._url).hostname in _LOOPBACK:
             return Engine("Infrai contract server", f"holdfast {version('holdfast')}", Standing.CONTRACT)
         return Engine("Infrai", "hosted", Standing.REAL)
+
+
+def make(place: Place) -> OnInfrai:
+    """The candidate at this place."""
+    return OnInfrai(place.infrai_url, place.infrai_key)
 
 
 def attach(address: Mapping[str, Any]) -> OnInfrai:

@@ -9,6 +9,7 @@ from sqlalchemy import text
 
 from comparison.bodies import as_body
 from comparison.candidate import Ability, Delivery, Description, Doorway, Engine, Limit, Standing, Worker
+from comparison.registry import Place
 from db.engine import Database
 from domain.paths import Path
 from domain.references import Reference
@@ -110,6 +111,11 @@ class PlainSweep:
         """A moment by the database's clock."""
         with self._db.transaction() as tx:
             tx.execute(text("SELECT pg_sleep(0.1)"))
+
+
+def make(place: Place) -> PlainSweep:
+    """The candidate at this place."""
+    return PlainSweep(place.database)
 
 
 def attach(address: Mapping[str, Any]) -> PlainSweep:

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from comparison.candidates import REGISTRY
 from comparison.cost import CANDIDATES, Cost, Workload, costs
 from comparison.prices import Price, Prices, published, read
+from comparison.registry import REGISTRY
 from comparison.report.costs import as_data, plain
 from domain.errors import BadInput
 from settings import ROOT

@@ -52,7 +52,10 @@ def test_a_run_writes_its_report_and_leaves_no_folder(
     told = json.loads(out)
     assert (told["seed"], told["runs"], told["failed"]) == (7, 1, False)
     assert {result["candidate"] for result in told["results"]} == {"sweep"}
-    assert {result["status"] for result in told["results"]} == {"pass", "not offered"}
+    lacking = {result["case"] for result in told["results"] if result["status"] == "not offered"}
+    assert lacking == {"withheld", "missing", "malformed", "payload", "delay"}
+    assert [result["case"] for result in told["results"] if result["status"] not in {"pass", "not offered"}] == []
+    assert told["candidates"][0]["violations"] == []
     assert json.loads((folder / "report.json").read_text()) == told
     assert "<!doctype html>" in (folder / "report.html").read_text()
     assert left == []

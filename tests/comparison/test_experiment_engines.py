@@ -2,9 +2,9 @@
 
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +13,15 @@ import redis
 from kombu import Connection
 
 from cli.local.answers import broker
-from cli.local.engines import Valkey
-from comparison.candidate import Candidate, Standing
-from comparison.candidates import REGISTRY, Place
+from cli.local.engines import Postgres, Valkey
+from comparison.candidate import Candidate, Engine, Standing
+from comparison.candidates.celery_rabbitmq import CeleryOnRabbitMQ
 from comparison.cases import CASES
 from comparison.experiment import Entrant, Plan, experiment
-from comparison.ground import Ground
+from comparison.registry import REGISTRY, Place
 from comparison.result import Report
 from db.engine import Database
+from tests.comparison.trying import Waiting, at_once, grounds_of
 
 pytestmark = pytest.mark.system
 
@@ -28,7 +29,10 @@ RABBITMQ = "amqp://guest:guest@127.0.0.1:5672//"
 AT = datetime(2026, 12, 1, tzinfo=UTC)
 
 
-@pytest.fixture
+HAS_RABBITMQ = not broker(RABBITMQ)
+
+
+@pytest.fixture(scope="module")
 def valkey() -> Iterator[Valkey]:
     with tempfile.TemporaryDirectory(prefix="holdfast-") as folder:
         server = Valkey(Path(folder) / "data", Path(folder) / "v.sock")
@@ -44,17 +48,32 @@ def valkey() -> Iterator[Valkey]:
             process.wait(20)
 
 
-def tried(database: Database, name: str, make: Callable[[str], Candidate]) -> Report:
-    @contextmanager
-    def ground() -> Iterator[Ground]:
-        yield Ground(database)
+def tried(database: Database, name: str, redis: str, made: list[Candidate]) -> Report:
+    def make(url: str) -> Candidate:
+        made.append(REGISTRY[name].make(Place(database=url, redis=redis, rabbitmq=RABBITMQ)))
+        return made[-1]
 
     entrant = Entrant(name=name, title=REGISTRY[name].title, make=make)
-    return experiment([entrant], Plan(runs=1, seed=7, burst=100), ground, at=AT, progress=lambda *_: None)
+    plan = Plan(runs=1, seed=7, burst=40)
+    return experiment([entrant], plan, grounds_of(database), at=AT, progress=lambda *_: None)
 
 
-def placed(name: str, redis: str = "redis://127.0.0.1:1/0") -> Callable[[str], Candidate]:
-    return lambda url: REGISTRY[name].make(Place(database=url, redis=redis, rabbitmq=RABBITMQ))
+Found = Mapping[str, Waiting]
+
+
+@pytest.fixture(scope="module")
+def made() -> list[Candidate]:
+    """Every candidate that took part."""
+    return []
+
+
+@pytest.fixture(scope="module")
+def found(postgres: Postgres, template: str, valkey: Valkey, made: list[Candidate]) -> Iterator[Found]:
+    """What was found on each engine that is here."""
+    names = ["celery-redis", "infrai", *(["celery-rabbitmq"] if HAS_RABBITMQ else [])]
+    jobs = {name: partial(tried, name=name, redis=valkey.url, made=made) for name in names}
+    with at_once(postgres, template, jobs) as reports:
+        yield reports
 
 
 def statuses(report: Report) -> dict[str, set[str]]:
@@ -67,58 +86,43 @@ def statuses(report: Report) -> dict[str, set[str]]:
     return found
 
 
-def test_celery_on_valkey_passes_and_leaves_no_key(database: Database, valkey: Valkey) -> None:
-    report = tried(database, "celery-redis", placed("celery-redis", valkey.url))
-    assert statuses(report) == {"not offered": {"delay"}}
+def engine_of(report: Report) -> Engine:
     [column] = report.columns
     assert column.violations == []
     assert column.description is not None
-    assert (column.description.engine.name, column.description.engine.standing) == ("Valkey", Standing.PROTOCOL)
+    return column.description.engine
+
+
+def test_celery_on_valkey_passes_and_leaves_no_key(found: Found, valkey: Valkey) -> None:
+    report = found["celery-redis"].result()
+    assert statuses(report) == {"not offered": {"delay"}}
+    assert (engine_of(report).name, engine_of(report).standing) == ("Valkey", Standing.PROTOCOL)
     assert redis.Redis(unix_socket_path=str(valkey.socket)).keys("*") == []
 
 
-@pytest.mark.skipif(bool(broker(RABBITMQ)), reason="no RabbitMQ here")
-def test_celery_on_rabbitmq_passes_and_leaves_no_queue(database: Database) -> None:
-    made: list[Candidate] = []
-
-    def make(url: str) -> Candidate:
-        made.append(placed("celery-rabbitmq")(url))
-        return made[0]
-
-    report = tried(database, "celery-rabbitmq", make)
+@pytest.mark.skipif(not HAS_RABBITMQ, reason="no RabbitMQ here")
+def test_celery_on_rabbitmq_passes_and_leaves_no_queue(found: Found, made: list[Candidate]) -> None:
+    report = found["celery-rabbitmq"].result()
     assert statuses(report) == {}
-    [column] = report.columns
-    assert column.violations == []
-    assert column.description is not None
-    assert (column.description.engine.name, column.description.engine.standing) == ("RabbitMQ", Standing.REAL)
-    token = made[0].doorway().address["token"]
-    with Connection(RABBITMQ) as connection:
-        for queue in (f"holdfast-compare-{token}", f"holdfast-compare-{token}_celery_delayed_19"):
+    assert (engine_of(report).name, engine_of(report).standing) == ("RabbitMQ", Standing.REAL)
+    [candidate] = [one for one in made if isinstance(one, CeleryOnRabbitMQ)]
+    for queue in (candidate.queue.name, f"{candidate.queue.name}_celery_delayed_19"):
+        with Connection(RABBITMQ) as connection:
             channel: Any = connection.channel()
             with pytest.raises(connection.channel_errors, match="NOT_FOUND"):
                 channel.queue_declare(queue, passive=True)
 
 
-def test_infrai_passes_on_the_contract_server_and_says_so(database: Database) -> None:
-    report = tried(database, "infrai", placed("infrai"))
+def test_infrai_passes_on_the_contract_server_and_says_so(found: Found) -> None:
+    report = found["infrai"].result()
     assert statuses(report) == {}
-    [column] = report.columns
-    assert column.violations == []
-    assert column.description is not None
-    assert column.description.engine.standing is Standing.CONTRACT
+    assert engine_of(report).standing is Standing.CONTRACT
     [delay] = [result for result in report.results if result.case == "delay"]
     assert delay.notes == ["The transport's clock was moved seven days ahead; the hold is judged at its deadline."]
 
 
-def test_the_plain_sweep_passes_what_applies_to_it(database: Database) -> None:
-    report = tried(database, "sweep", placed("sweep"))
-    assert statuses(report) == {"not offered": {"withheld", "missing", "malformed", "payload", "delay"}}
-    assert report.columns[0].violations == []
-
-
 def test_a_broker_that_does_not_answer_is_skipped_with_its_reason_and_no_password(database: Database) -> None:
-    away = "redis://:pass-word@127.0.0.1:1/0"
-    report = tried(database, "celery-redis", placed("celery-redis", away))
+    report = tried(database, "celery-redis", "redis://:pass-word@127.0.0.1:1/0", [])
     [column] = report.columns
     assert column.description is None
     assert column.skipped is not None
