@@ -176,7 +176,7 @@ class OnInfrai:
 
     def _engine(self) -> Engine:
         if self._local is not None or urlsplit(self._url).hostname in _LOOPBACK:
-            return Engine("Infrai contract server", f"holdfast {version('holdfast')}", Standing.CONTRACT)
+            return Engine("infrai-server", f"of Holdfast {version('holdfast')}", Standing.CONTRACT)
         return Engine("Infrai", "hosted", Standing.REAL)
 
 

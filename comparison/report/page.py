@@ -203,7 +203,8 @@ def _cases(report: Report) -> str:
 def _engine(column: Column) -> str:
     if column.description is None:
         return "did not answer"
-    return f"{column.description.engine.name} {column.description.engine.version}"
+    engine = column.description.engine
+    return f"{engine.name} {engine.version}, {engine.standing}"
 
 
 def _badge(status: Status) -> str:

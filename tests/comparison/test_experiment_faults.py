@@ -10,6 +10,7 @@ from cli.local.engines import Postgres
 from comparison.cases import CASES
 from comparison.cases.burst import shuffled
 from comparison.experiment import Entrant, Plan, experiment
+from comparison.processes import end, start
 from comparison.result import Report, Result, Status
 from db.engine import Database
 from domain.identity import HoldId
@@ -151,3 +152,17 @@ def test_the_same_seed_shuffles_alike_and_another_otherwise() -> None:
     assert order(8) != first
     assert order(7, run=1) != first
     assert order(7, candidate="sweep") != first
+
+
+def test_a_consumer_ends_with_the_experiment_that_started_it(database: Database, database_url: str) -> None:
+    candidate = TableQueue(database_url)
+    candidate.start()
+    door = candidate.doorway()
+    order = {"module": door.module, "address": dict(door.address), "database": database_url, "name": "x"}
+    consumer = start("comparison.consumer", {**order, "dies": "before-ack"})
+    assert consumer.stdin is not None
+    assert consumer.poll() is None
+    consumer.stdin.close()
+    assert consumer.wait(20) == 1
+    end(consumer)
+    candidate.stop()
