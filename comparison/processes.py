@@ -35,7 +35,8 @@ def end(process: Process) -> str:
     process.wait()
     assert process.stdin is not None
     assert process.stderr is not None
-    with process.stdin, process.stderr:
+    process.stdin.close()
+    with process.stderr:
         return process.stderr.read().decode("utf-8", "replace").strip().rpartition("\n")[2][:160]
 
 
