@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up test test-fast check fmt lint types imports lock bench bench-expiry bench-latency bench-import bench-webhooks bench-reminders clean
+.PHONY: help setup demo up test test-fast check fmt lint types imports lock bench bench-expiry bench-latency bench-import bench-webhooks bench-reminders bench-bridge clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -46,7 +46,7 @@ fmt: setup ## format and mend what ruff can mend
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: bench-expiry bench-latency bench-import bench-webhooks bench-reminders ## every benchmark
+bench: bench-expiry bench-latency bench-import bench-webhooks bench-reminders bench-bridge ## every benchmark
 
 bench-expiry: setup ## holds expired per second, beside the ceiling and a plain Celery project
 	$(BIN)/python -m bench.expiry $(ARGS)
@@ -62,6 +62,9 @@ bench-webhooks: setup ## webhooks delivered per second, beside bare requests and
 
 bench-reminders: setup ## reminders sent per second, beside what their threads can send; an idle tick before a million
 	$(BIN)/python -m bench.reminders $(ARGS)
+
+bench-bridge: setup ## holds carried over the bridge per second, beside one call at a time and the sweep
+	$(BIN)/python -m bench.bridge $(ARGS)
 
 lock: setup ## resolve the dependencies anew, for every Python and platform
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --extra dev \

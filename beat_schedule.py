@@ -21,6 +21,13 @@ TIMETABLE: dict[str, dict[str, Any]] = {
         "kwargs": {"path": "sweep"},
         "options": {"expires": TICKS_EXPIRE_AFTER},
     },
+    # If this stops, holds whose cohort is on path `scanner` are expired by the sweep's rescue only, late.
+    "scan-for-due-holds": {
+        "task": "scanner.expiries",
+        "schedule": settings().tick.total_seconds(),
+        "kwargs": {},
+        "options": {"expires": TICKS_EXPIRE_AFTER},
+    },
     # If this stops, no webhook goes out any more, except what a busy endpoint still drains. Deliveries wait in their
     # table and keep their ids; the first tick afterwards goes on.
     "dispatch-due-webhooks": {
@@ -45,3 +52,24 @@ TIMETABLE: dict[str, dict[str, Any]] = {
         "options": {"expires": TICKS_EXPIRE_AFTER},
     },
 }
+
+BRIDGE: dict[str, dict[str, Any]] = {
+    # If this stops, holds on path `infrai` get no message any more; those whose message is out already still expire.
+    "publish-over-the-bridge": {
+        "task": "bridge.publish",
+        "schedule": settings().bridge_tick.total_seconds(),
+        "kwargs": {},
+        "options": {"expires": TICKS_EXPIRE_AFTER},
+    },
+    # If this stops, messages wait in Infrai's queue, and the sweep rescues their holds once overdue by the grace time.
+    "consume-from-the-bridge": {
+        "task": "bridge.consume",
+        "schedule": settings().bridge_tick.total_seconds(),
+        "kwargs": {},
+        "options": {"expires": TICKS_EXPIRE_AFTER},
+    },
+}
+"""Only where there is a bridge, since only there a worker takes these."""
+
+if settings().has_bridge:
+    TIMETABLE |= BRIDGE

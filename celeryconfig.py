@@ -36,13 +36,16 @@ broker_transport_options = (
 )
 
 # -- lanes: one queue each, so that what is slow fills its own only --------------------------------------------------
-_LANES = ("sweeps", "expiry", "webhooks", "reminders")
+_LANES = ("sweeps", "expiry", "webhooks", "reminders", "bridge")
 task_queues = [Queue(_settings.queue_prefix + lane, routing_key=_settings.queue_prefix + lane) for lane in _LANES]
 task_create_missing_queues = False  # a typo in a queue's name is an error, not a queue nobody reads
 task_default_queue = _settings.queue_prefix + "sweeps"
 task_routes = {
     "sweep.*": {"queue": _settings.queue_prefix + "sweeps"},
     "expiry.*": {"queue": _settings.queue_prefix + "expiry"},
+    # it expires in its own process, so it goes where expiries go and keeps no other sweep waiting
+    "scanner.*": {"queue": _settings.queue_prefix + "expiry"},
+    "bridge.*": {"queue": _settings.queue_prefix + "bridge"},  # a slow service keeps only its own lane waiting
     # its sweep too: a run of another sweep may take seconds, and here a tick only waits where its messages would
     "webhook.*": {"queue": _settings.queue_prefix + "webhooks"},
     "reminder.*": {"queue": _settings.queue_prefix + "reminders"},  # the same

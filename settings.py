@@ -231,6 +231,20 @@ class Settings(BaseSettings):
     """Where Telnyx answers."""
     provider_ca_file: Path | None = None
     """Certificates that providers are verified with, instead of the public ones."""
+    infrai_url: str = ""
+    """Infrai's address, or that of `holdfast infrai-server`. Unset: nothing is carried by Infrai."""
+    infrai_api_key: SecretStr = Field(default=SecretStr(""), validation_alias="INFRAI_API_KEY")
+    """The project's key. Its variable is the one Infrai's own documents name, without our prefix."""
+    infrai_queue: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,76}$")] = "holdfast-expiry"
+    """The queue of the bridge; its dead letters go to the same name with `-dlq`."""
+    bridge_tick: Duration = timedelta(seconds=1)
+    """How often beat asks the bridge to publish and to consume."""
+    bridge_lease: Duration = timedelta(seconds=60)
+    """How long a consumed message, and a batch being published, are left alone."""
+    door_token: SecretStr = SecretStr("")
+    """What opens the sweep door as a bearer token; 16 characters or more."""
+    door_secret: SecretStr = SecretStr("")
+    """What signs a call of the sweep door (HMAC-SHA256 over its body); 16 characters or more."""
 
     statement_timeout: Duration = timedelta(seconds=15)
     """A worker's statement is cancelled after this long; under the expiry's soft limit."""
@@ -256,6 +270,7 @@ class Settings(BaseSettings):
             ("reminder_deadline", "reminder_lease"),
             ("reminder_deadline", "visibility_timeout"),
             ("reminder_budget", "visibility_timeout"),
+            ("run_budget", "bridge_lease"),
         )
         for lower, upper in chain.from_iterable(map(pairwise, ladders)):
             a, b = getattr(self, lower), getattr(self, upper)
@@ -305,6 +320,11 @@ class Settings(BaseSettings):
     def sweep_hard_limit(self) -> timedelta:
         """A sweep task is killed after this long."""
         return self.sweep_soft_limit + timedelta(seconds=10)
+
+    @property
+    def has_bridge(self) -> bool:
+        """Whether there is a service that can carry cohorts."""
+        return bool(self.infrai_url)
 
     @property
     def silence(self) -> timedelta:
@@ -364,6 +384,12 @@ class Settings(BaseSettings):
             )
         _readable("HOLDFAST_BROKER_URL", url, "redis://:password@host:6379/0")
         return url
+
+
+def variable(field: str) -> str:
+    """The name of the environment's variable for a setting."""
+    alias = Settings.model_fields[field].validation_alias
+    return alias if isinstance(alias, str) else f"HOLDFAST_{field.upper()}"
 
 
 def _readable(variable: str, address: str, example: str) -> None:

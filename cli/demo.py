@@ -7,16 +7,16 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from datetime import timedelta
 from pathlib import Path as FilePath
-from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from sqlalchemy import text
 
 from cli import reports
-from cli.demo_reminders import Reminders, own_settings
+from cli.demo_reminders import Reminders, sent_to
 from cli.demo_webhooks import CLOSED, LADDER, SHOP, Door, Webhooks, broken_thrice, shop
 from cli.importing import import_file
+from cli.local.scratch import own_settings
 from cli.local.stack import Stack
 from cli.output import print_json
 from cli.receiver import Behaviour, Receiver
@@ -32,7 +32,7 @@ from domain.outcomes import Outcome
 from domain.paths import Path
 from domain.terms import For
 from gateways.vault import Vault
-from settings import ROOT, Settings, settings
+from settings import ROOT, settings
 from tasks.lane import ExpiryLane
 
 EXAMPLES = ROOT / "examples" / "holds.jsonl"
@@ -79,7 +79,11 @@ def run_demo(*, keep: bool = False, as_json: bool = False) -> int:
         began = time.monotonic()
         door = Door()
         behaviours: dict[str, Behaviour] = {f"/{SHOP}": shop, f"/{LADDER}": broken_thrice, f"/{CLOSED}": door}
-        with Receiver(behaviours) as receiver, StandIns() as outside, Stack(_own_settings(home, outside)) as stack:
+        with (
+            Receiver(behaviours) as receiver,
+            StandIns() as outside,
+            Stack(own_settings(home, **sent_to(outside))) as stack,
+        ):
             console.print(
                 f"    up after {time.monotonic() - began:.1f} s; Flower: http://127.0.0.1:{stack.flower_port}"
             )
@@ -90,14 +94,6 @@ def run_demo(*, keep: bool = False, as_json: bool = False) -> int:
                     print_json(_status(db).as_data())
     console.print("[bold green]Done.[/] Every process has been stopped.")
     return 0
-
-
-def _own_settings(home: FilePath, outside: StandIns) -> Settings:
-    """What this machine's settings say, but for servers, providers and a key of the demo's own, all on loopback."""
-    ours: dict[str, Any] = {"home": home, "database_url": None, "broker_url": None, "dangerous_webhook_targets": True}
-    ours |= own_settings(outside)
-    given = settings().model_dump(exclude={*ours, "vault_keys"})
-    return Settings(**{**given, **ours})
 
 
 @contextmanager

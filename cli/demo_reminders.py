@@ -33,8 +33,8 @@ _HOURS = QuietHours()
 ADA, BEN, CLEO, DAN, EVE = (HoldId(f"reminded-{name}") for name in ("ada", "ben", "cleo", "dan", "eve"))
 
 
-def own_settings(outside: StandIns) -> dict[str, object]:
-    """What makes the demo's workers send to these stand-ins, whatever this machine's settings say."""
+def sent_to(outside: StandIns) -> dict[str, object]:
+    """The settings that make workers send to these stand-ins, whatever this machine's own say."""
     return {
         "email_gateway": "smtp", "email_from": "Holdfast <holds@example.com>", "smtp_host": "127.0.0.1",
         "smtp_port": outside.mail_port, "smtp_security": "none", "smtp_user": "", "smtp_password": "",

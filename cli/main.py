@@ -11,7 +11,21 @@ import typer
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from cli import apply, dead_letters, deliveries, endpoints, holds, operate, reminders, stack
+from cli import (
+    apply,
+    bridge,
+    cohorts,
+    compare,
+    dead_letters,
+    deliveries,
+    endpoints,
+    holds,
+    infrai_server,
+    operate,
+    reminders,
+    stack,
+    sweep_door,
+)
 from cli.output import say
 from cli.usage import misused, plainly, show_version
 from db import faults
@@ -24,12 +38,15 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for commands in (stack, holds, apply, operate):
+for commands in (stack, holds, apply, operate, infrai_server, sweep_door):
     commands.register(app)
 app.add_typer(endpoints.app, name="endpoints")
 app.add_typer(deliveries.app, name="deliveries")
 app.add_typer(reminders.app, name="reminders")
 app.add_typer(dead_letters.app, name="dead-letters")
+app.add_typer(cohorts.app, name="cohorts")
+app.add_typer(bridge.app, name="bridge")
+app.add_typer(compare.app, name="compare")
 plainly(app)
 
 

@@ -67,6 +67,8 @@ def print_status(console: Console, status: Status) -> None:
     print_counts(console, "Outcomes in the last hour", status.outcomes.as_data() or {"none": 0})
     ticks = {sweep.name: f"ticked {_ago(sweep.age)} ago, last run {sweep.last_run or '-'}" for sweep in status.sweeps}
     print_counts(console, "Sweeps", ticks or {"none": "has ever ticked"})
+    if status.bridge is not None:
+        print_counts(console, "Messages to publish", status.bridge.as_data())
     if status.endpoints:
         _print_endpoints(console, status.endpoints)
     if status.reminders.channels:

@@ -10,6 +10,7 @@ import psycopg
 from pydantic_core import to_json
 from sqlalchemy import Row, text
 
+from db.bridging import messages_of
 from db.engine import Tx
 from db.fanout import audience_of, deliveries_of
 from db.reminders import reminders_of
@@ -33,6 +34,8 @@ CREATE TEMPORARY TABLE IF NOT EXISTS incoming_changes (
 TRUNCATE incoming_holds, incoming_changes;
 """
 
+_STILL_HELD = "(SELECT id AS hold_id, version, expires_at, cohort FROM taken WHERE status = 'held') AS held"
+
 # A delivery of an imported event is as old as the import: its event may be older than any delivery may grow.
 _TAKE_IF_ID_AND_RESOURCE_ARE_FREE = text(f"""
 WITH taken AS (
@@ -44,7 +47,7 @@ WITH taken AS (
     WHERE NOT repeat AND (SELECT l.side FROM ledger AS l WHERE l.hold_id = i.id LIMIT 1) IS NULL
     ORDER BY id
     ON CONFLICT DO NOTHING
-    RETURNING id, version, expires_at, amount, currency, status, email, phone, leads
+    RETURNING id, version, expires_at, amount, currency, status, cohort, email, phone, leads
 ), change AS (
     SELECT * FROM incoming_changes AS c JOIN taken AS t ON t.id = c.hold_id
 ), effect AS (
@@ -61,6 +64,8 @@ WITH taken AS (
     {deliveries_of("change", event_id="event_id", event_type="type", at="now()", where="event_id IS NOT NULL")}
 ), reminder AS (
     {reminders_of("taken", at="now()")}
+), message AS (
+    {messages_of(_STILL_HELD, expires_at="expires_at", at="now()")}
 )
 SELECT array_agg(i.line) FROM incoming_holds AS i LEFT JOIN taken AS t ON t.id = i.id WHERE t.id IS NULL OR i.repeat
 """)  # noqa: S608 - the parts are constants of this project

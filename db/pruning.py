@@ -40,6 +40,8 @@ RETURNING h.id, h.status, h.version, h.expires_at, h.resource, h.amount, h.curre
 
 _VERSION_PLACED_AT = text("SELECT hold_id, version FROM effects WHERE key = ANY(CAST(:keys AS text[]))")
 
+_DELETE_MESSAGES = text("DELETE FROM bridge_messages WHERE hold_id = ANY(CAST(:ids AS text[]))")
+
 _DELETE_EFFECTS = text("DELETE FROM effects WHERE key = ANY(CAST(:keys AS text[]))")
 
 # An event that somebody still waits for, or may replay, stays with its deliveries and attempts when its hold goes.
@@ -194,6 +196,8 @@ def _prune_holds(tx: Tx, bounds: dict[str, Any], needed: set[int]) -> tuple[str 
         events=tx.execute(_DELETE_EVENTS, {"ids": events}).scalar_one() if gone else 0,
         reminders=_delete_reminders(tx, [row.id for row in gone if row.reminded]),
     )
+    if gone:
+        tx.execute(_DELETE_MESSAGES, {"ids": [row.id for row in gone]})
     return (rows[-1].id if len(rows) == bounds["limit"] else None), pruned
 
 

@@ -11,6 +11,7 @@ from sqlalchemy import text
 
 from db.engine import Tx
 from db.invariants import INVARIANTS, Invariant
+from db.invariants_bridge import BRIDGE_INVARIANTS
 from db.invariants_reminders import REMINDER_INVARIANTS
 from db.invariants_webhooks import WEBHOOK_INVARIANTS
 from domain.identity import HoldId, cohort
@@ -75,7 +76,7 @@ def _body_problem(body: bytes, kind: str, hold: str) -> str | None:
             return "the body lacks type or data.reservation_id"
 
 
-_ALL: Mapping[str, Invariant] = {**INVARIANTS, **WEBHOOK_INVARIANTS, **REMINDER_INVARIANTS}
+_ALL: Mapping[str, Invariant] = {**INVARIANTS, **WEBHOOK_INVARIANTS, **REMINDER_INVARIANTS, **BRIDGE_INVARIANTS}
 
 _LOOKED_AT_ONE_BY_ONE: Mapping[str, tuple[str, Callable[[Tx], Generator[Violation]]]] = {
     "event-body": ("the bytes of each event's body are JSON that says its type and hold", _with_a_wrong_body),

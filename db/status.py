@@ -7,11 +7,13 @@ from typing import Any
 
 from sqlalchemy import Row, text
 
-from db import endpoint_status, reminder_status, reminding, schema, slots
+from db import bridge, cohorts, endpoint_status, reminder_status, reminding, schema, slots
+from db.bridge import Backlog, Paused, Standing
 from db.endpoint_status import EndpointHealth
 from db.engine import Tx
 from db.reminder_status import ReminderStatus
 from db.sweeps import sweep_name
+from domain.cohorts import format_cohorts
 from domain.durations import format_duration
 from domain.holds import Status as HoldStatus
 from domain.instants import rfc3339
@@ -81,7 +83,7 @@ class Status:
     `overdue` are lapsed, neither expired nor set aside; `in_flight` are those of them that a run claims still (not
     those postponed because they failed alone).
     `rescued` are expiries of the last hour that another path had lost. Amounts are in minor units. `red` is empty
-    where nothing is alarming.
+    where nothing is alarming. `bridge` are messages not yet published, None while no cohort is on path `infrai`.
     """
 
     at: datetime
@@ -99,6 +101,7 @@ class Status:
     open_amounts: Mapping[str, int] = field(default_factory=dict)
     endpoints: Sequence[EndpointHealth] = field(default_factory=list)
     reminders: ReminderStatus = field(default_factory=ReminderStatus)
+    bridge: Backlog | None = None
     red: list[str] = field(default_factory=list)
 
     def as_data(self) -> dict[str, object]:
@@ -120,6 +123,7 @@ class Status:
             "open_amounts": dict(self.open_amounts),
             "endpoints": [endpoint.as_data() for endpoint in self.endpoints],
             "reminders": [channel.as_data() for channel in self.reminders.channels],
+            "bridge": None if self.bridge is None else self.bridge.as_data(),
             "red": self.red,
         }
 
@@ -141,6 +145,7 @@ def status(tx: Tx, *, grace: timedelta, silence: timedelta, now: datetime | None
     outdated = _outdated(current, schema.newest())
     endpoints = [] if outdated else endpoint_status.of_all(tx, now)  # an older schema may not have the tables
     reminders = ReminderStatus() if outdated else reminder_status.of_all(tx, now)
+    carried, unwell = (None, []) if outdated else _bridge(tx, now, silence)
     red = [
         *outdated,
         *_stopped(tx.execute(_STOPPED_RUNS, {"now": now, "back": LAST_HOUR, "most": _ERRORS_TOLD}).all()),
@@ -148,6 +153,7 @@ def status(tx: Tx, *, grace: timedelta, silence: timedelta, now: datetime | None
         *_silent(sweeps, _needed(tx, webhooks=bool(endpoints), reminders=reminders.wanted), silence),
         *reminders.red(grace),
         *_waiting(letters),
+        *unwell,
     ]
     return Status(
         at=now,
@@ -158,6 +164,7 @@ def status(tx: Tx, *, grace: timedelta, silence: timedelta, now: datetime | None
         rescued=rescued,
         endpoints=endpoints,
         reminders=reminders,
+        bridge=carried,
         red=red,
         **holds,
     )
@@ -188,11 +195,47 @@ def _outcomes(tx: Tx, now: datetime) -> tuple[Tally, int]:
     return Tally({Outcome(row.outcome): int(row.references) for row in rows}), rescued
 
 
+_ALWAYS = {sweep_name(Path.SWEEP), bridge.PUBLISHING, bridge.CONSUMING, slots.SWEEP, reminding.SWEEP}
+"""Sweeps that have a row from their first tick on, whichever path drives what."""
+
+
 def _needed(tx: Tx, *, webhooks: bool, reminders: bool) -> set[str]:
     """The sweeps that must tick: expiry's own (it rescues), those whose path drives a cohort, and those of use."""
-    driving = {sweep_name(Path(path)) for path in tx.execute(_DRIVING).scalars()}
+    paths = {Path(path) for path in tx.execute(_DRIVING).scalars()}
+    driving = {sweep_name(path) for path in paths - {Path.INFRAI}}
+    carrying = {bridge.PUBLISHING, bridge.CONSUMING} if Path.INFRAI in paths else set()
     useful = ({slots.SWEEP} if webhooks else set()) | ({reminding.SWEEP} if reminders else set())
-    return {sweep_name(Path.SWEEP)} | driving | useful
+    return {sweep_name(Path.SWEEP)} | driving | carrying | useful
+
+
+def _bridge(tx: Tx, now: datetime, silence: timedelta) -> tuple[Backlog | None, list[str]]:
+    """What waits to be published, and what is wrong with it; nothing where no cohort needs the bridge."""
+    if Path.INFRAI not in {Path(path) for path in tx.execute(_DRIVING).scalars()}:
+        return None, []
+    found = bridge.backlog(tx)
+    waited = None if found.oldest is None else now - found.oldest
+    return found, [*_unbridged(cohorts.unbridged(tx)), *_paused(bridge.standing(tx)), *_unpublished(waited, silence)]
+
+
+def _unbridged(missing: Sequence[int]) -> list[str]:
+    if not missing:
+        return []
+    names = format_cohorts(missing)
+    cure = f"run `holdfast cohorts route {names} infrai` again"
+    return [f"cohorts {names} are on path infrai, and not all of their messages are written: {cure}"]
+
+
+def _paused(standing: Standing) -> list[str]:
+    if not isinstance(standing, Paused):
+        return []
+    since = rfc3339(standing.since.replace(microsecond=0))
+    return [f"the bridge was paused by {standing.by} at {since}: `holdfast bridge resume` lets it go on"]
+
+
+def _unpublished(waited: timedelta | None, silence: timedelta) -> list[str]:
+    if waited is None or waited <= silence:
+        return []
+    return [f"a message has waited {format_duration(waited)} to be published: see `holdfast bridge stats`"]
 
 
 def _outdated(current: str, newest: str) -> list[str]:
@@ -219,14 +262,14 @@ def _late(oldest: timedelta | None, grace: timedelta) -> list[str]:
 
 def _silent(sweeps: Sequence[Sweep], needed: set[str], silence: timedelta) -> list[str]:
     """A sweep whose path drives nothing any more may rest, and those of webhooks and reminders that have nothing."""
-    retired = {*(sweep_name(path) for path in Path), slots.SWEEP, reminding.SWEEP} - needed
+    retired = {*(sweep_name(path) for path in Path), *_ALWAYS} - needed
     quiet = [
         f"{sweep.name} last ticked {format_duration(sweep.age)} ago, more than {format_duration(silence)}: "
         "see that beat and a worker of its lane run"
         for sweep in sweeps
         if sweep.age > silence and sweep.name not in retired
     ]
-    never = {sweep_name(Path.SWEEP), slots.SWEEP, reminding.SWEEP} & needed - {sweep.name for sweep in sweeps}
+    never = (_ALWAYS & needed) - {sweep.name for sweep in sweeps}
     return quiet + [f"{name} has never ticked: start beat and a worker with `holdfast up`" for name in sorted(never)]
 
 

@@ -119,8 +119,13 @@ def sweep_name(path: Path) -> str:
 
 
 def tick(tx: Tx, name: str, *, apart: timedelta) -> bool:
-    """Whether a tick of this sweep begins now: not if one began less than `apart` ago by the database's clock."""
+    """Begin a tick of the sweep of this name, unless one began less than `apart` ago by the database's clock."""
     return tx.execute(_BEGIN_UNLESS_JUST_BEGUN, {"name": name, "apart": apart}).one_or_none() is not None
+
+
+def open_run(tx: Tx, name: str) -> Run:
+    """Put on record that the sweep of this name saw something to do."""
+    return Run(tx.execute(_OPEN_RUN, {"name": name}).scalar_one())
 
 
 def begin(tx: Tx, path: Path, policy: ClaimPolicy, *, apart: timedelta) -> TooSoon | Idle | Run:
@@ -135,9 +140,9 @@ def begin(tx: Tx, path: Path, policy: ClaimPolicy, *, apart: timedelta) -> TooSo
         return TooSoon()
     by_index(tx)
     if not tx.execute(ANYTHING_DUE, {"path": path, "grace": policy.grace}).scalar_one():
-        tx.execute(_FORGETTABLE)
+        forgettable(tx)
         return Idle()
-    return Run(tx.execute(_OPEN_RUN, {"name": name}).scalar_one())
+    return open_run(tx, name)
 
 
 def claim(tx: Tx, run: Run, path: Path, policy: ClaimPolicy, *, limit: int, since: datetime = LONG_AGO) -> Claimed:
@@ -160,9 +165,8 @@ def claim(tx: Tx, run: Run, path: Path, policy: ClaimPolicy, *, limit: int, sinc
     for row in tx.execute(_CLAIM_DUE_AND_UNCLAIMED, asked):
         reference = Reference.to(row.id, row.version, row.expires_at)
         (rescued if row.rescue else own).append(reference)
-    observed = len(own) + len(rescued)
-    if observed:
-        tx.execute(_ADVANCE, {"run": run.id, "observed": observed, "published": 0})
+    if own or rescued:
+        observed(tx, run, len(own) + len(rescued))
     return Claimed(own, rescued)
 
 
@@ -177,8 +181,18 @@ def in_flight(tx: Tx, window: int) -> int:
 
 def published(tx: Tx, run: Run, count: int) -> None:
     """Note that a run has handed this many references to the broker."""
-    tx.execute(_FORGETTABLE)
+    forgettable(tx)
     tx.execute(_ADVANCE, {"run": run.id, "observed": 0, "published": count})
+
+
+def forgettable(tx: Tx) -> None:
+    """Let this commit not wait for the disk: nothing in it must survive a crash of the database."""
+    tx.execute(_FORGETTABLE)
+
+
+def observed(tx: Tx, run: Run, count: int) -> None:
+    """Note that a run has found this much to do."""
+    tx.execute(_ADVANCE, {"run": run.id, "observed": count, "published": 0})
 
 
 def release(tx: Tx, run: Run, holds: Sequence[HoldId]) -> None:

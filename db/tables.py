@@ -214,10 +214,13 @@ dead_letters = Table(
 
 
 class CohortPathColumns(TypedColumns):
-    """Which path drives a cohort."""
+    """Which path drives a cohort, since when, and which did before. `bridged_at`: all its holds have their messages."""
 
     cohort: Named[int] = Column(SmallInteger, primary_key=True, autoincrement=False)
     path: Named[str] = Column(Text, server_default=text("'sweep'"))
+    came_from: Named[str | None] = Column(Text)
+    routed_at: Named[datetime | None] = _instant()
+    bridged_at: Named[datetime | None] = _instant()
 
 
 cohort_paths = Table(
@@ -226,6 +229,55 @@ cohort_paths = Table(
     CohortPathColumns,
     CheckConstraint("cohort BETWEEN 0 AND 99", name="cohort_paths_cohort"),
     CheckConstraint("path IN ('sweep', 'infrai', 'scanner')", name="cohort_paths_path"),
+    CheckConstraint("came_from IN ('sweep', 'infrai', 'scanner')", name="cohort_paths_came_from"),
+)
+
+
+class BridgeMessageColumns(TypedColumns):
+    """A message about one version of a hold; `batch` is the call it is, or was, published by, from `batch_at` on."""
+
+    hold_id: Named[str] = _id(primary_key=True)
+    version: Named[int] = Column(Integer, primary_key=True, autoincrement=False)
+    try_: Named[int] = Column("try", Integer, primary_key=True, autoincrement=False, server_default=text("1"))
+    expires_at: Named[datetime] = _instant()
+    publish_at: Named[datetime] = _instant()
+    batch: Named[str | None] = Column(Text)
+    batch_at: Named[datetime | None] = _instant()
+    claimed_until: Named[datetime | None] = _instant()
+    message_id: Named[str | None] = Column(Text)
+    published_at: Named[datetime | None] = _instant()
+
+
+bridge_messages = Table(
+    "bridge_messages",
+    metadata,
+    BridgeMessageColumns,
+    CheckConstraint("try >= 1", name="bridge_messages_try"),
+    CheckConstraint(
+        "(batch IS NULL) = (batch_at IS NULL) AND (batch IS NULL) = (claimed_until IS NULL)",
+        name="bridge_messages_batch",
+    ),
+    CheckConstraint("published_at IS NULL OR batch IS NOT NULL", name="bridge_messages_published"),
+    Index("bridge_messages_due", "publish_at", postgresql_where=text("published_at IS NULL AND batch IS NULL")),
+    Index("bridge_messages_under_way", "batch", postgresql_where=text("published_at IS NULL AND batch IS NOT NULL")),
+)
+
+
+class BridgeColumns(TypedColumns):
+    """How a bridge stands: paused by an operator, or to be left alone until an instant, and why."""
+
+    name: Named[str] = Column(Text, primary_key=True)
+    paused_at: Named[datetime | None] = _instant()
+    paused_by: Named[str | None] = Column(Text)
+    wait_until: Named[datetime | None] = _instant()
+    reason: Named[str | None] = Column(Text)
+
+
+bridge = Table(
+    "bridge",
+    metadata,
+    BridgeColumns,
+    CheckConstraint("(paused_at IS NULL) = (paused_by IS NULL)", name="bridge_paused"),
 )
 
 

@@ -56,6 +56,11 @@ SELECT event_id, endpoint_id, number, trigger, started_at, duration, peer, statu
 FROM attempts WHERE event_id = ANY(CAST(:ids AS text[])) ORDER BY event_id, endpoint_id, number
 """)
 
+_CARRIED = text("""
+SELECT version, try, message_id, published_at FROM bridge_messages
+WHERE hold_id = :hold AND published_at IS NOT NULL ORDER BY version, try
+""")
+
 _LETTER = "SELECT id, kind, sweep_run, error, attempts, created_at, replayed_at, replayed_by, outcome FROM dead_letters"
 
 _LETTERS = text(f"{_LETTER} WHERE key = ANY(CAST(:keys AS text[])) ORDER BY id")
@@ -83,6 +88,7 @@ def trace(tx: Tx, hold: HoldId, *, show_contacts: bool = False) -> Trace | None:
         *trace_reminders.steps(tx, reminders, show_contacts=show_contacts),
         *_sendings(sendings, tx.execute(_ATTEMPTS, {"ids": ids}).all()),
         *(step for letter in letters for step in _letter(letter)),
+        *(_carried(row) for row in tx.execute(_CARRIED, {"hold": hold})),
     ]
     return Trace(hold, now, in_time(steps))
 
@@ -108,6 +114,11 @@ def _changes(
         yield from _lapse(tx, now.expires_at, now, None, letters)
     for entry in untold.values():
         yield from _entry(entry)
+
+
+def _carried(row: Row[Any]) -> Step:
+    facts = {"message": row.message_id, "version": row.version, "try": getattr(row, "try")}
+    return Step(row.published_at, "published over the bridge", facts)
 
 
 def _keys(hold: HoldId) -> dict[str, object]:

@@ -27,7 +27,7 @@ R = TypeVar("R")
 app = Celery(
     "holdfast",
     config_source="celeryconfig",
-    include=["tasks.sweep", "tasks.expiry", "tasks.webhooks", "tasks.reminders"],
+    include=["tasks.sweep", "tasks.expiry", "tasks.webhooks", "tasks.reminders", "tasks.bridge"],
 )
 
 

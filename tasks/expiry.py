@@ -8,7 +8,7 @@ from sqlalchemy.exc import DBAPIError
 
 from db import dead_letters, expiry, faults
 from db.engine import Database
-from domain.outcomes import Tally
+from domain.outcomes import Outcome, Tally
 from domain.paths import Carrier
 from domain.references import Reference
 from domain.sweeping import ClaimPolicy
@@ -47,25 +47,38 @@ def apply(db: Database, references: Sequence[Reference], by: Carrier, bounds: Cl
     Raises:
         DBAPIError: the fault lies elsewhere (connection, permission, disk): nothing is split or set aside.
     """
+    return Tally.of(outcome for outcome in apply_each(db, references, by, bounds) if outcome is not None)
+
+
+def apply_each(
+    db: Database, references: Sequence[Reference], by: Carrier, bounds: ClaimPolicy
+) -> list[Outcome | None]:  # fmt: skip
+    """What became of each of these, as `apply` does it; None: its hold fails alone, and was not changed.
+
+    Raises:
+        DBAPIError: as `apply`.
+    """
     if not references:
-        return Tally()
+        return []
     try:
         with db.transaction() as tx:
-            return Tally.of(expiry.expire(tx, references, by, grace=bounds.grace))
+            return [*expiry.expire(tx, references, by, grace=bounds.grace)]
     except DBAPIError as error:
         if not faults.lies_in_the_data(faults.sqlstate(error)):
             raise
         return _isolate(db, references, by, bounds, faults.cause(error))
 
 
-def _isolate(db: Database, references: Sequence[Reference], by: Carrier, bounds: ClaimPolicy, error: str) -> Tally:
+def _isolate(
+    db: Database, references: Sequence[Reference], by: Carrier, bounds: ClaimPolicy, error: str
+) -> list[Outcome | None]:  # fmt: skip
     if len(references) == 1:
         _fails_alone(db, references[0], by, bounds, error)
-        return Tally()
+        return [None]
     if by.run is not None and _is_stopped(db, by.run):
-        return Tally()
+        return [None] * len(references)
     middle = len(references) // 2
-    return apply(db, references[:middle], by, bounds) + apply(db, references[middle:], by, bounds)
+    return apply_each(db, references[:middle], by, bounds) + apply_each(db, references[middle:], by, bounds)
 
 
 def _is_stopped(db: Database, run: int) -> bool:

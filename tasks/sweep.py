@@ -13,8 +13,8 @@ from domain.paths import Path
 from domain.references import Reference
 from domain.sweeping import ClaimPolicy
 from settings import settings
-from tasks.app import database, policy, task
-from tasks.lane import BrokerUnavailable, ExpiryLane, Lane
+from tasks.app import database, policy, task, worker_name
+from tasks.lane import BrokerUnavailable, ExpiryLane, HereAndNow, Lane
 
 log = structlog.get_logger(__name__)
 
@@ -49,6 +49,19 @@ def sweep_expiries(path: str) -> dict[str, object]:
     swept = sweep(database(), Path(path), policy(), ExpiryLane(), apart=settings().tick / 2)
     if swept.run is not None:
         log.info("sweep.ran", path=path, **swept.as_data())
+    return swept.as_data()
+
+
+@task("scanner.expiries", soft_limit=settings().sweep_soft_limit, hard_limit=settings().sweep_hard_limit)
+def scan() -> dict[str, object]:
+    """One tick of the plain in-database scan: expire what is due of the scanner's cohorts, here and now.
+
+    It claims as every sweep does, so two scans at once, or one beside a rescue, share what is due.
+    """
+    lane = HereAndNow(database(), policy(), worker_name())
+    swept = sweep(database(), Path.SCANNER, policy(), lane, apart=settings().tick / 2)
+    if swept.run is not None:
+        log.info("scanner.ran", **swept.as_data())
     return swept.as_data()
 
 

@@ -1,11 +1,12 @@
 """What many tests do with holds, and what they compare."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
 from sqlalchemy import Row, text
 
+from comparison.ground import age
 from db import expiry, holds, sweeps
 from db.engine import Database, Tx
 from db.sweeps import Claimed, Idle, Run, TooSoon
@@ -135,23 +136,6 @@ class Sweeper:
 def without_receipts(desk: Desk) -> dict[str, list[tuple[Any, ...]]]:
     """Everything a message may change beside the record of itself."""
     return {name: rows for name, rows in desk.everything().items() if name != "receipts"}
-
-
-_AGE_EFFECTS = text("""
-UPDATE effects AS e SET at = e.at - CAST(:by AS interval), expires_at = e.expires_at - CAST(:by AS interval)
-FROM holds AS h WHERE h.id = ANY(CAST(:ids AS text[])) AND h.status = 'held' AND e.hold_id = h.id
-""")
-
-_AGE_HOLDS = text("""
-UPDATE holds SET placed_at = placed_at - CAST(:by AS interval), expires_at = expires_at - CAST(:by AS interval)
-WHERE id = ANY(CAST(:ids AS text[])) AND status = 'held'
-""")
-
-
-def age(tx: Tx, ids: Iterable[str], by: timedelta) -> None:
-    """Move the instants of these held holds and of their effects into the past; no effect key of theirs has one."""
-    for statement in (_AGE_EFFECTS, _AGE_HOLDS):
-        tx.execute(statement, {"ids": list(ids), "by": by})
 
 
 _FILL = text("""

@@ -12,7 +12,7 @@ from pydantic import SecretStr
 
 from cli.local.engines import Postgres, Valkey, postgres_user
 from cli.local.places import Places
-from settings import ROOT, Settings
+from settings import ROOT, Settings, variable
 
 CELERY = str(Path(sys.executable).parent / "celery")
 """The script, not `python -m celery`: a worker started as a module dies of SIGHUP."""
@@ -54,11 +54,14 @@ class Lane:
     pool: str = "prefork"
 
 
+BRIDGE = Lane("bridge", 2)
+"""One process publishes while the other consumes. It runs only where there is a bridge."""
 LANES = (
     Lane("sweeps", 1),
     Lane("expiry", 2),
     Lane("webhooks", 48, "threads"),
     Lane("reminders", 16, "threads"),
+    BRIDGE,
 )
 
 
@@ -112,6 +115,7 @@ def local_programs(settings: Settings, places: Places, flower_port: int, app: st
     workers = [
         Program(f"worker-{lane.queue}", worker(lane, prefix, app), patience=patience, node=node(lane, prefix))
         for lane in LANES
+        if lane is not BRIDGE or settings.has_bridge
     ]
     folder = places.state / "flower"
     flower_command = flower("127.0.0.1", flower_port, folder / "tasks.db", app)
@@ -142,7 +146,7 @@ def engine_programs(postgres: Postgres | None, valkey: Valkey | None) -> tuple[P
 def as_environment(settings: Settings) -> dict[str, str]:
     """What was decided in these settings, as variables: the programs that get them decide alike. Holds passwords."""
     decided = {name: getattr(settings, name) for name in settings.model_fields_set}
-    return {f"HOLDFAST_{name.upper()}": _as_text(value) for name, value in decided.items() if value is not None}
+    return {variable(name): _as_text(value) for name, value in decided.items() if value is not None}
 
 
 def _as_text(value: object) -> str:

@@ -47,6 +47,11 @@ EVERY_COMMAND: list[tuple[str, ...]] = [
     ("reminders", "show", "hold-reminder:h:email:1796076972:3600"),
     ("reminders", "resend", "hold-reminder:h:email:1796076972:3600", "--operator", "ada"),
     ("reminders", "leave", "hold-reminder:h:email:1796076972:3600", "--operator", "ada"),
+    ("cohorts", "show"),
+    ("cohorts", "route", "7", "scanner"),
+    ("cohorts", "compare", "7"),
+    ("bridge", "pause", "--operator", "ada"),
+    ("bridge", "resume"),
     ("dead-letters", "list"),
     ("dead-letters", "show", "1"),
     ("dead-letters", "replay", "1", "--operator", "ada"),
@@ -54,7 +59,7 @@ EVERY_COMMAND: list[tuple[str, ...]] = [
 ]
 """Every command that needs the database first: `apply` answers line by line, and what makes keys wants a vault key."""
 
-GROUPS = {"endpoints", "deliveries", "reminders", "dead-letters"}
+GROUPS = {"endpoints", "deliveries", "reminders", "dead-letters", "cohorts", "bridge"}
 """Words that are no command by themselves."""
 
 

@@ -40,12 +40,17 @@ def address() -> str:
 def test_the_commands_are_these() -> None:
     assert list(NAMES) == [
         "", "migrate", "up", "demo", "place", "extend", "confirm", "cancel", "show", "list", "apply", "import", "trace",
-        "sweep", "status", "reconcile", "prune", "endpoints", "endpoints add", "endpoints list", "endpoints show",
+        "sweep", "status", "reconcile", "prune", "infrai-server", "sweep-door",
+        "endpoints", "endpoints add", "endpoints list", "endpoints show",
         "endpoints edit", "endpoints rotate", "endpoints revoke", "endpoints reseal", "endpoints pause",
         "endpoints resume", "endpoints disable", "endpoints enable", "endpoints delete", "endpoints test",
         "deliveries", "deliveries list", "deliveries show", "deliveries replay", "reminders", "reminders list",
         "reminders show", "reminders resend", "reminders leave", "dead-letters", "dead-letters list",
         "dead-letters show", "dead-letters replay", "dead-letters discard",
+        "cohorts", "cohorts show", "cohorts route",
+        "cohorts compare", "bridge", "bridge check", "bridge publish", "bridge consume", "bridge stats",
+        "bridge redrive", "bridge pause", "bridge resume",
+        "compare", "compare cost",
     ]  # fmt: skip
 
 

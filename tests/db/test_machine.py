@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
+from comparison.ground import age
 from db import expiry, holds
 from db.engine import Database
 from domain.errors import BadInput
@@ -22,7 +23,7 @@ from domain.outcomes import Outcome
 from domain.paths import Path
 from domain.references import Reference
 from domain.terms import For, Lasting, Terms, Until
-from tests.helpers import Desk, age, carrier
+from tests.helpers import Desk, carrier
 
 STEP = timedelta(minutes=61)
 GRACE = timedelta(minutes=5, seconds=30)

@@ -14,6 +14,7 @@ from sqlalchemy.exc import DBAPIError
 from cli.local.engines import Postgres
 from db import pruning
 from db.engine import Database
+from db.invariants_bridge import BRIDGE_INVARIANTS
 from db.invariants_reminders import REMINDER_INVARIANTS
 from db.invariants_webhooks import WEBHOOK_INVARIANTS
 from db.reconcile import CHECKS, Violation, violations
@@ -235,7 +236,7 @@ def test_a_planted_violation_is_found_and_nothing_else(
 
 
 def test_each_check_has_a_violation_planted_for_it() -> None:
-    elsewhere = {**WEBHOOK_INVARIANTS, **REMINDER_INVARIANTS}
+    elsewhere = {**WEBHOOK_INVARIANTS, **REMINDER_INVARIANTS, **BRIDGE_INVARIANTS}
     assert {check for _, expected in PLANTED for check, _ in expected} == set(CHECKS) - set(elsewhere)
 
 

@@ -67,6 +67,14 @@ FILLED["0005"] = (
     VALUES ('hold-reminder:held:email:1893456000:86400', 1, '2029-12-31Z', 'w', 'smtp');
     """
 )
+FILLED["0006"] = (
+    FILLED["0005"]
+    + """
+    UPDATE cohort_paths SET path = 'infrai', came_from = 'sweep', routed_at = '2026-01-01Z' WHERE cohort = 5;
+    INSERT INTO bridge_messages (hold_id, version, expires_at, publish_at)
+    VALUES ('held', 2, '2030-01-01Z', '2029-12-25Z');
+    """
+)
 """Revision → what fills its tables. A new migration brings its own entry, and is tried on the one before."""
 
 

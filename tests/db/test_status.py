@@ -78,6 +78,7 @@ def test_every_figure_has_its_place_in_json(calm: Desk) -> None:
         "open_amounts": {"EUR": 100},
         "endpoints": [],
         "reminders": [],
+        "bridge": None,
         "red": [],
     }
 

@@ -1,0 +1,1 @@
+"""Transports compared: what runs beside Holdfast to see how it fares on each."""

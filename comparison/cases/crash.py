@@ -1,0 +1,57 @@
+"""Real consumers, each a process of its own, killed by SIGKILL at a point that is not left to chance."""
+
+import signal
+import subprocess
+from contextlib import suppress
+
+from comparison.candidate import Doorway
+from comparison.ground import expired_once, untouched
+from comparison.processes import end, start
+from comparison.trial import Trial
+from comparison.worker import Point
+
+_STARTS_WITHIN = 3
+"""Times the patience of a trial that a consumer may take to start, receive its message and die."""
+
+
+def consumer_killed(trial: Trial) -> None:
+    """One dies before its commit, the next between commit and ack, and a third finds what they left."""
+    [hold] = trial.ground.overdue(trial.name("hold"))
+    door = trial.candidate.doorway()
+    trial.publish(hold.reference, "hold")
+    _dies(trial, door, Point.BEFORE_COMMIT)
+    trial.check_states({hold.id: untouched()})
+    _dies(trial, door, Point.BEFORE_ACK)
+    trial.check_states({hold.id: expired_once()})
+    third = trial.receive("hold")
+    trial.check_outcomes(["duplicate"], [third])
+    trial.check_expired_once_each(0)
+    trial.check_states({hold.id: expired_once()})
+    trial.note(f"After each death the message comes back: {trial.description.redelivery}.")
+    trial.end_timeline("two consumers killed, a third finds what they left")
+
+
+def _dies(trial: Trial, door: Doorway, point: Point) -> None:
+    """Start a consumer that kills itself at this point, and see it dead."""
+    order = {
+        "module": door.module,
+        "address": dict(door.address),
+        "database": trial.ground.db.engine.url.render_as_string(hide_password=False),
+        "name": trial.prefix,
+        "dies": point.value,
+    }
+    patience = _STARTS_WITHIN * trial.patience
+    consumer = start("comparison.consumer", order)
+    with suppress(subprocess.TimeoutExpired):
+        consumer.wait(patience)
+    ended = consumer.returncode
+    words = end(consumer)
+    match ended:
+        case None:
+            seen = f"it got no message in {patience:.0f} s"
+        case -9:
+            seen = "SIGKILL"
+        case _:
+            seen = f"it ended otherwise: {words}"
+    trial.step("worker", f"killed {point}" if ended == -signal.SIGKILL else "gets nothing", "hold", good=False)
+    trial.check(f"a consumer is killed {point}", seen, passed=ended == -signal.SIGKILL)

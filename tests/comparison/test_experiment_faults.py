@@ -1,0 +1,168 @@
+"""Each case against a transport that is broken on purpose: each is seen to fail, by the check that names it."""
+
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from functools import partial
+
+import pytest
+
+from cli.local.engines import Postgres
+from comparison.cases import CASES
+from comparison.cases.burst import shuffled
+from comparison.experiment import Entrant, Plan, experiment
+from comparison.processes import end, start
+from comparison.result import Report, Result, Status
+from db.engine import Database
+from domain.identity import HoldId
+from domain.references import Reference
+from tests.comparison.table_queue import TableQueue
+from tests.comparison.trying import Waiting, at_once, grounds_of
+
+AT = datetime(2026, 12, 1, tzinfo=UTC)
+BURST = 40
+PATIENCE = 1.0
+"""Seconds; the table's lease is half a second."""
+
+
+def tried(database: Database, fault: str, *cases: str, runs: int = 1, seed: int = 7) -> Report:
+    """These cases with the table, broken in this way."""
+
+    entrant = Entrant(name="table", title="A table", make=lambda url: TableQueue(url, fault))
+    chosen = [case for case in CASES if case.id in cases or not cases]
+    plan = Plan(runs=runs, seed=seed, cases=chosen, burst=BURST, patience=PATIENCE)
+    return experiment([entrant], plan, grounds_of(database), at=AT, progress=lambda *_: None)
+
+
+def only(report: Report) -> Result:
+    [result] = report.results
+    return result
+
+
+def broken_checks(result: Result) -> set[str]:
+    return {check.what for check in result.checks if not check.passed}
+
+
+FAULTS = {
+    "orders": ("expires whatever a message names", "1 transition(s)"),
+    "withheld": ("acks before the commit", "outcomes: expired, duplicate"),
+    "early": ("expires whatever a message names", "outcomes: early, expired"),
+    "renewed": ("expires whatever a message names", "outcomes: stale, expired, stale"),
+    "missing": ("wraps the payload", "outcomes: missing, expired"),
+    "malformed": ("wraps the payload", "outcomes: expired"),
+    "payload": ("cuts what is too large", "4,097 bytes are refused"),
+    "delay": ("forgets delays", "nothing comes at once"),
+    "beyond": ("cuts a delay short", "it is within the published limit"),
+    "later": ("never ticks", "a tick after the deadline comes"),
+    "killed": ("acks before the commit", "a consumer is killed before-ack"),
+    "burst": ("loses one in twenty", "40 transition(s)"),
+    "boundary": ("pushes to a private address", "no private push endpoint"),
+}
+
+
+OTHERS = [
+    ("reopens what was expired", "orders", "1 transition(s)"),
+    ("forgets acks", "withheld", "nothing comes after the acknowledgement"),
+    ("wraps the payload", "boundary", "the worker sees our payload and nobody else's"),
+    ("reopens what was expired", "burst", "40 transition(s)"),
+    ("cuts a delay short", "beyond", "nothing comes a second early"),
+]
+"""More ways to be broken, and by which check they are found."""
+
+Found = Mapping[tuple[str, str], Waiting]
+
+
+@pytest.fixture(scope="module")
+def found(postgres: Postgres, template: str) -> Iterator[Found]:
+    """What was found of each fault in its case, and of the sound transport in all of them."""
+    pairs = [(fault, case) for case, (fault, _) in FAULTS.items()] + [(fault, case) for fault, case, _ in OTHERS]
+    jobs = {("", ""): partial(tried, fault="")}
+    jobs |= {(fault, case): partial(tried_in, fault=fault, case=case) for fault, case in pairs}
+    with at_once(postgres, template, jobs) as reports:
+        yield reports
+
+
+def tried_in(database: Database, *, fault: str, case: str) -> Report:
+    return tried(database, fault, case)
+
+
+def test_a_sound_transport_passes_every_case(found: Found) -> None:
+    report = found["", ""].result()
+    assert {result.case: result.summary for result in report.results if result.status != "pass"} == {}
+    assert [result.case for result in report.results] == [case.id for case in CASES]
+    assert report.columns[0].violations == []
+    assert not report.failed
+
+
+def test_there_is_a_fault_for_each_case() -> None:
+    assert list(FAULTS) == [case.id for case in CASES]
+
+
+@pytest.mark.parametrize("case", FAULTS)
+def test_a_case_fails_where_the_transport_is_broken(case: str, found: Found) -> None:
+    fault, broken = FAULTS[case]
+    result = only(found[fault, case].result())
+    assert result.status is Status.FAILED
+    assert (result.runs, result.passed_runs) == (1, 0)
+    assert broken in broken_checks(result)
+
+
+@pytest.mark.parametrize(("fault", "case", "broken"), OTHERS)
+def test_other_faults_are_found_too(fault: str, case: str, broken: str, found: Found) -> None:
+    assert broken in broken_checks(only(found[fault, case].result()))
+
+
+def test_what_is_not_offered_is_said_with_its_published_limit_and_fails_nothing(database: Database) -> None:
+    report = tried(database, "has no delays", "delay", "beyond")
+    assert [(result.case, result.status.value, result.runs) for result in report.results] == [
+        ("delay", "not offered", 0),
+        ("beyond", "pass", 1),
+    ]
+    assert report.results[0].summary == "delayed delivery: it has no delays (its page says so)"
+    assert not report.failed
+
+
+def test_a_candidate_that_is_away_is_skipped_with_its_reason(database: Database) -> None:
+    report = tried(database, "is away", "orders")
+    assert (only(report).status, only(report).summary) == (Status.SKIPPED, "the table is not there; make it")
+    assert report.failed, "nothing was tried"
+
+
+def test_each_run_has_holds_of_its_own_and_all_are_counted(database: Database) -> None:
+    result = only(tried(database, "", "renewed", runs=3))
+    assert (result.status, result.runs, result.passed_runs) == (Status.PASSED, 3, 3)
+
+
+def test_one_failing_run_fails_the_case_and_is_the_one_shown(database: Database) -> None:
+    result = only(tried(database, "loses one in twenty", "renewed", runs=7))
+    assert (result.status, result.runs, result.passed_runs) == (Status.FAILED, 7, 6)
+    assert "nothing came" in result.summary
+
+
+def test_the_same_seed_shuffles_alike_and_another_otherwise() -> None:
+    deadline = AT.replace(hour=1)
+    references = [Reference.to(HoldId(f"h-{number}"), 1, deadline) for number in range(1000)]
+
+    def order(seed: int, candidate: str = "table", run: int = 0) -> list[Reference]:
+        return shuffled(references, 100, Plan(runs=1, seed=seed).rng(candidate, "burst", run))
+
+    first = order(7)
+    assert len(first) == 1100
+    assert len(set(first)) == 1000
+    assert order(7) == first
+    assert order(8) != first
+    assert order(7, run=1) != first
+    assert order(7, candidate="sweep") != first
+
+
+def test_a_consumer_ends_with_the_experiment_that_started_it(database: Database, database_url: str) -> None:
+    candidate = TableQueue(database_url)
+    candidate.start()
+    door = candidate.doorway()
+    order = {"module": door.module, "address": dict(door.address), "database": database_url, "name": "x"}
+    consumer = start("comparison.consumer", {**order, "dies": "before-ack"})
+    assert consumer.stdin is not None
+    assert consumer.poll() is None
+    consumer.stdin.close()
+    assert consumer.wait(20) == 1
+    end(consumer)
+    candidate.stop()

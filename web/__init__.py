@@ -1,0 +1,1 @@
+"""HTTP doors: each a thin way in to what a command does too."""
