@@ -45,7 +45,8 @@ def infrai_server(
             else:
                 print("A local server of the Infrai contract; it is not Infrai. Ctrl-C stops it.")
                 print_fields(where)
-            signal.signal(signal.SIGHUP, signal.default_int_handler)
+            for number in (signal.SIGTERM, signal.SIGHUP):  # the server takes leave, then hands them on
+                signal.signal(number, signal.default_int_handler)
             server.run([listener])
     except KeyboardInterrupt:
         return 0

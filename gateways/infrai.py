@@ -23,8 +23,9 @@ from gateways.infrai_errors import Conflicting, NotThere
 from gateways.infrai_terms import CronTerms, Outgoing, QueueTerms, given
 from gateways.infrai_wire import Wire, check_origin
 
-_MESSAGE_BYTES = 300_000
-"""What one consumed message may take in an answer: its payload at the limit, and what stands around it."""
+_MESSAGE_BYTES = 800_000
+"""What one consumed message may take in an answer: its payload at the limit with every letter escaped, which makes it
+three times as long, and what stands around it. A smaller bound would let one message stop a queue."""
 _HEAD_BYTES = 1024 * 1024
 
 

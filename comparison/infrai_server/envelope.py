@@ -56,8 +56,8 @@ def faulty(fault: Fault) -> Answer:
 
 
 def encoded(value: Json) -> bytes:
-    """Compact JSON, in ASCII."""
-    return json.dumps(value, separators=(",", ":")).encode()
+    """Compact JSON in UTF-8; a lone surrogate, which a refusal may repeat, stays the escape it came as."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "backslashreplace")
 
 
 def _failed(code: Code, hint: str) -> bytes:

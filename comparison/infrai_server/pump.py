@@ -28,7 +28,7 @@ class Pump:
         self._senders = ThreadPoolExecutor(_SENDERS, thread_name_prefix="infrai-send")
         self._turn = Condition()
         self._under_way = 0
-        self._looks = 0
+        self._looks = self._wanted = 0
         self._open = True
         self._thread = Thread(target=self._run, name="infrai-pump", daemon=True)
         self._thread.start()
@@ -44,7 +44,7 @@ class Pump:
     def settle(self, limit: float = 10.0) -> bool:
         """Wait until everything that is due now has been sent and settled; False if it was not within the limit."""
         with self._turn:
-            goal = self._looks + 2  # the look under way may have missed it
+            self._wanted = goal = self._looks + 2  # the look under way may have missed it
             self._turn.notify_all()
             return self._turn.wait_for(lambda: self._looks >= goal and self._under_way == 0, limit)
 
@@ -60,7 +60,7 @@ class Pump:
             with self._turn:
                 self._looks += 1
                 self._turn.notify_all()
-                self._turn.wait(_LOOKS_EACH)
+                self._turn.wait_for(lambda: not self._open or self._looks < self._wanted, _LOOKS_EACH)
 
     def _look(self) -> None:
         service = self._service

@@ -104,7 +104,7 @@ class Queue:
         while self._ready and len(taken) < most:
             _, _, stamp, message_id = self._ready.pop(0) if handing.newest_first else heappop(self._ready)
             message = self.messages.get(message_id)
-            if message is not None and message.stamp == stamp:
+            if message is not None and message.stamp == stamp and self._is_first(message):
                 taken.append(message)
                 message.deliveries += 1
                 message.stamp += 1
@@ -170,11 +170,15 @@ class Queue:
 
     def _offer(self, message: Message) -> None:
         """Make a message ready, if no earlier one of its group stands before it."""
-        if self.rules.fifo and self._head(message.group or "") is not message:
+        if not self._is_first(message):
             return
         message.stamp += 1
         priority = -message.priority if self.rules.priorities else 0
         heappush(self._ready, (priority, message.place, message.stamp, message.message_id))
+
+    def _is_first(self, message: Message) -> bool:
+        """Whether no earlier message of its group stands before it; what is not is offered once it is."""
+        return not self.rules.fifo or self._head(message.group or "") is message
 
     def _head(self, group: str) -> Message | None:
         """The first message of a group that is still there."""
