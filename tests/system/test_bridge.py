@@ -36,11 +36,11 @@ def bridged(service: LocalInfrai) -> Iterator[System]:
 
 def paths(system_: System, prefix: str) -> dict[str, int]:
     rows = system_.desk.sql(
-        """SELECT r.path, count(*) FROM effects AS e JOIN receipts AS r ON r.id = e.receipt
+        """SELECT r.path, count(*) AS holds FROM effects AS e JOIN receipts AS r ON r.id = e.receipt
            WHERE e.kind = 'expired' AND e.hold_id LIKE :prefix GROUP BY r.path""",
         prefix=f"{prefix}-%",
     )
-    return {row.path: row.count for row in rows}
+    return {row.path: row.holds for row in rows}
 
 
 def test_holds_on_the_bridge_expire_by_it_also_when_its_worker_is_killed(bridged: System) -> None:
@@ -70,6 +70,7 @@ def test_cohorts_move_to_and_fro_under_load(bridged: System) -> None:
         target = (Path.SWEEP, Path.INFRAI, Path.SCANNER)[move % 3]
         cohorts.route(bridged.database, range(move % 2, 100, 2), target)
         if move == 3:
+            bridged.until(lambda: bridged.alive("worker-bridge"), "the bridge's worker is back")
             bridged.stack.kill("worker-bridge")
         move += 1
     writer.join()
