@@ -1,5 +1,6 @@
 """The bridge lane: publish what enters the horizon, and consume what has come."""
 
+from collections.abc import Callable
 from datetime import timedelta
 from functools import cache
 from typing import Any
@@ -13,7 +14,7 @@ from gateways.infrai import Infrai
 from gateways.infrai_terms import QueueTerms
 from settings import settings
 from tasks.app import database, policy, task, worker_name
-from tasks.bridging import Bridge
+from tasks.bridging import Bridge, Bridged
 
 log = structlog.get_logger(__name__)
 
@@ -72,19 +73,26 @@ def half_a_tick() -> timedelta:
     return settings().bridge_tick / 2
 
 
+def _tick(verb: str, run: Callable[[Bridge], Bridged]) -> dict[str, object]:
+    """One tick; a bridge that is not set up is one line in the log, and `status` says that it is silent."""
+    try:
+        over = bridge_of(database(), worker_name())
+    except BadInput as problem:
+        log.error("bridge.unusable", error=str(problem))  # noqa: TRY400 - its cause is all there is to say
+        return {"error": str(problem)}
+    done = run(over)
+    if done.run is not None:
+        log.info("bridge.ran", did=verb, **done.as_data())
+    return done.as_data()
+
+
 @task("bridge.publish", soft_limit=settings().sweep_soft_limit, hard_limit=settings().sweep_hard_limit)
 def publish() -> dict[str, object]:
     """One tick: publish a message for each hold on path `infrai` whose deadline is within seven days."""
-    done = bridge_of(database(), worker_name()).publish(apart=half_a_tick())
-    if done.run is not None:
-        log.info("bridge.published", **done.as_data())
-    return done.as_data()
+    return _tick("published", lambda over: over.publish(apart=half_a_tick()))
 
 
 @task("bridge.consume", soft_limit=settings().sweep_soft_limit, hard_limit=settings().sweep_hard_limit)
 def consume() -> dict[str, object]:
     """One tick: expire what messages say, and acknowledge them after the commit."""
-    done = bridge_of(database(), worker_name()).consume(apart=half_a_tick())
-    if done.run is not None:
-        log.info("bridge.consumed", **done.as_data())
-    return done.as_data()
+    return _tick("consumed", lambda over: over.consume(apart=half_a_tick()))

@@ -1,16 +1,18 @@
 """What is published next: within the horizon, in one batch at a time, and again under the same name after a crash."""
 
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from threading import Barrier
 
 import pytest
 
-from db import bridge
+from db import bridge, trace
 from db.bridge import Backlog, Batch, Open, Paused, Resting
-from db.engine import Database
+from db.engine import Database, Tx
 from domain.identity import HoldId
 from domain.terms import For, Until
+from domain.tracing import Step
 from tests.helpers import Desk, whole_second
 
 LEASE = timedelta(seconds=60)
@@ -188,3 +190,19 @@ def test_a_bridge_is_open_paused_or_resting(desk: Desk, database: Database) -> N
         assert paused.by == "ada"
         bridge.resume(tx)
         assert bridge.standing(tx) == Open()
+
+
+def test_a_trace_tells_what_was_published_and_under_which_id(desk: Desk, database: Database) -> None:
+    desk.placed("h")
+    batch = taken(desk)
+    with database.transaction() as tx:
+        assert [step for step in steps(tx) if step.what == "published over the bridge"] == []
+        bridge.published(tx, batch, ["m1"])
+        [step] = [step for step in steps(tx) if step.what == "published over the bridge"]
+    assert step.facts == {"message": "m1", "version": 1, "try": 1}
+
+
+def steps(tx: Tx) -> Sequence[Step]:
+    found = trace.trace(tx, HoldId("h"))
+    assert found is not None
+    return found.steps

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 
 import pytest
 
@@ -48,23 +49,44 @@ def test_with_one_its_lane_has_a_worker_and_ticks_and_the_programs_get_the_key()
     assert {"HOLDFAST_INFRAI_URL", "INFRAI_API_KEY"} <= set(given)
 
 
-def test_the_tasks_carry_a_hold_over_and_back(
-    bridged_desk: Desk, server: LocalInfrai, client: Infrai, database_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def set_up(
+    server: LocalInfrai, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[pytest.MonkeyPatch]:  # fmt: skip
+    """This process's settings lead to the test's database and service."""
     monkeypatch.setenv("HOLDFAST_DATABASE_URL", database_url)
     monkeypatch.setenv("HOLDFAST_INFRAI_URL", server.url)
     monkeypatch.setenv("INFRAI_API_KEY", server.key)
-    for cached in (settings, task_app.database, task_app.policy, bridge.client):
+    kept = (settings, task_app.database, task_app.policy, bridge.client)
+    for cached in kept:
         cached.cache_clear()
-    try:
-        bridged_desk.overdue("h")
-        assert bridge.publish.apply().get()["messages"] == 1
-        assert bridge.consume.apply().get()["acknowledged"] == 1
-        assert bridged_desk.read("h").status == "expired"
-        [(worker, path)] = bridged_desk.sql("SELECT worker, path FROM receipts")
-        assert (bool(worker), path) == (True, "infrai")
-    finally:
-        task_app.database().close()
+    yield monkeypatch
+    task_app.database().close()
+    if bridge.client.cache_info().currsize:
         bridge.client().close()
-        for cached in (settings, task_app.database, task_app.policy, bridge.client):
-            cached.cache_clear()
+    for cached in kept:
+        cached.cache_clear()
+
+
+def test_the_tasks_carry_a_hold_over_and_back(
+    bridged_desk: Desk, client: Infrai, set_up: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    bridged_desk.overdue("h")
+    assert bridge.publish.apply().get()["messages"] == 1
+    assert bridge.consume.apply().get()["acknowledged"] == 1
+    assert bridged_desk.read("h").status == "expired"
+    [(worker, path)] = bridged_desk.sql("SELECT worker, path FROM receipts")
+    assert (bool(worker), path) == (True, "infrai")
+
+
+def test_a_bridge_without_a_key_is_one_line_and_takes_nothing(
+    bridged_desk: Desk, set_up: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    set_up.setenv("INFRAI_API_KEY", "")
+    settings.cache_clear()
+    bridged_desk.overdue("h")
+    before = bridged_desk.everything()
+    told = "INFRAI_API_KEY: is empty, or holds a sign that no header may hold"
+    assert bridge.publish.apply().get() == {"error": told}
+    assert bridge.consume.apply().get() == {"error": told}
+    assert bridged_desk.everything() == before
