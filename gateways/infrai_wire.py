@@ -5,9 +5,11 @@ from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import cache
+from http.client import HTTPException
 from pathlib import Path
 
 import requests
+import urllib3
 from requests.structures import CaseInsensitiveDict
 from requests.utils import DEFAULT_CA_BUNDLE_PATH
 
@@ -19,12 +21,23 @@ from gateways.resolver import BlockedAddress, NameUnknown, Resolver, ResolverSil
 
 _HEAD_BUDGET = 64 * 1024
 """Bytes of an answer besides its body."""
+
+
+class NoAnswer(HoldfastError):
+    """There is no whole answer; whether the request took effect is not known."""
+
+
 _CAUSES: tuple[tuple[type[BaseException], str], ...] = (
     (NameUnknown, "the host has no address"),
     (BlockedAddress, "the host's address is not one that everybody can reach"),
     (ResolverSilent, "the resolver gives no answer"),
     (TooMuch, "the answer is longer than any answer of this call"),
 )
+_ON_THE_WAY = (
+    requests.RequestException, urllib3.exceptions.HTTPError, OSError, HTTPException, ValueError,
+    NoAnswer, NameUnknown, BlockedAddress, ResolverSilent,
+)  # fmt: skip
+"""What a network or an answer provokes; anything else is a defect of ours, and must not look like theirs."""
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
@@ -50,10 +63,6 @@ class Ask:
     """For all of it, from look-up to the last byte read."""
     most: int
     """Bytes of the answer's body, at most."""
-
-
-class NoAnswer(HoldfastError):
-    """There is no whole answer; whether the request took effect is not known."""
 
 
 def check_origin(raw: str, field: str) -> Target:
@@ -96,16 +105,17 @@ class Wire:
             NoAnswer: no connection, no whole answer in time, or more of it than was allowed for.
         """
         request = requests.PreparedRequest()
-        request.method, request.url, request.body = ask.method, self._prefix + ask.path, ask.body
+        body = ask.body or b""  # not None, and with its length: what the library is not told it makes up
+        request.method, request.url, request.body = ask.method, self._prefix + ask.path, body
         request.headers = CaseInsensitiveDict(
             {"Accept-Encoding": "identity", "Connection": "keep-alive"}
             | dict(ask.headers)
-            | ({} if ask.body is None else {"Content-Length": str(len(ask.body))})
+            | {"Content-Length": str(len(body))}
         )
         with _under_way(ask) as exchange:
             try:
                 return self._whole(request)
-            except Exception as error:  # noqa: BLE001 - whatever an answer provokes must end as this one error
+            except _ON_THE_WAY as error:
                 raise NoAnswer(_explained(error, exchange)) from None
 
     def _whole(self, request: requests.PreparedRequest) -> Reply:

@@ -257,6 +257,25 @@ def test_a_hint_is_one_line_and_repeats_no_key() -> None:
     assert len(line) < 400
 
 
+def test_a_call_without_a_body_says_so_and_sends_nothing_behind_its_head() -> None:
+    heard: list[receiver.Request] = []
+    left: list[bytes] = []
+
+    def hear(line: receiver.Talk, request: receiver.Request) -> None:
+        heard.append(request)
+        left.append(line.left)
+        line.say(done({}))
+
+    with receiver.receiving(hear) as service, Infrai(
+        f"http://127.0.0.1:{service.port}", SecretStr("a-key"), verify=False
+    ) as client:  # fmt: skip
+        client.stats("q")
+        client.stats("q")
+    assert [(one.line, one.headers["Content-Length"]) for one in heard] == [("GET /v1/queue/stats/q HTTP/1.1", "0")] * 2
+    assert not any("Transfer-Encoding" in one.headers for one in heard)
+    assert left == [b"", b""]
+
+
 def test_a_redirect_is_not_followed() -> None:
     answer = b"HTTP/1.1 307 Elsewhere\r\nLocation: http://127.0.0.1:1/\r\nContent-Length: 0\r\n\r\n"
     with saying(answer) as client, pytest.raises(Broken) as refused:
