@@ -79,7 +79,7 @@ def route(
 
 @app.command()
 def compare(
-    which: Annotated[str, typer.Argument(metavar="[COHORTS]", help="7, 0-9, 0-4,50 or all.")] = "all",
+    which: Annotated[str, typer.Argument(metavar="COHORTS", help="7, 0-9, 0-4,50 or all.")] = "all",
     within: Annotated[str, typer.Option(metavar="24h", help="What closed within this time.")] = "24h",
     as_json: Json = False,
 ) -> int:

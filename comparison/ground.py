@@ -24,6 +24,12 @@ UPDATE holds SET placed_at = placed_at - CAST(:by AS interval), expires_at = exp
 WHERE id = ANY(CAST(:ids AS text[])) AND status = 'held'
 """)
 
+_AGE_MESSAGES = text("""
+UPDATE bridge_messages SET expires_at = expires_at - CAST(:by AS interval),
+       publish_at = publish_at - CAST(:by AS interval)
+WHERE hold_id = ANY(CAST(:ids AS text[])) AND published_at IS NULL
+""")
+
 _STATES = text("""
 SELECT h.id, h.status, h.version,
        (SELECT count(*) FROM effects AS e WHERE e.hold_id = h.id AND e.kind = 'expired') AS expiries,
@@ -122,7 +128,7 @@ class Ground:
 
 def age(tx: Tx, ids: Iterable[str], by: timedelta) -> None:
     """Move the instants of these held holds and of their effects into the past; no effect key of theirs has one."""
-    for statement in (_AGE_EFFECTS, _AGE_HOLDS):
+    for statement in (_AGE_EFFECTS, _AGE_MESSAGES, _AGE_HOLDS):
         tx.execute(statement, {"ids": list(ids), "by": by})
 
 
