@@ -24,11 +24,12 @@ demo: setup ## the main job on real services, in under a minute
 up: setup ## keep everything running under .holdfast/ until Ctrl-C
 	@$(BIN)/holdfast up
 
-test: setup ## the whole test suite
-	$(BIN)/pytest
+test: setup ## the whole test suite: what is quick side by side, then what starts and kills whole systems, one by one
+	$(BIN)/pytest -m "not system" -n 3
+	$(BIN)/pytest -m system
 
 test-fast: setup ## the suite without the tests that start workers and brokers
-	$(BIN)/pytest -m "not system"
+	$(BIN)/pytest -m "not system" -n 3
 
 check: lint types imports ## lint, types, import contracts
 
