@@ -152,8 +152,10 @@ def as_environment(settings: Settings) -> dict[str, str]:
 def _as_text(value: object) -> str:
     match value:
         case timedelta():
-            return f"{value.total_seconds():f}s"
+            return f"{value.total_seconds():f}".rstrip("0").rstrip(".") + "s"
         case SecretStr():
             return value.get_secret_value()
+        case tuple():
+            return ",".join(map(_as_text, value))
         case _:
             return str(value)

@@ -93,7 +93,8 @@ def test_a_machine_that_slept_before_the_dot_sends_none(monkeypatch: pytest.Monk
         slept = smtp.send(EMAIL, not_after=LATER)
         monkeypatch.undo()
         assert script.taken == []
-    assert slept == Deferred("not accepted: the deadline came before the message")
+    stages = "before the message", "before the end of the message"  # it may have begun to write when it wakes
+    assert slept in [Deferred(f"not accepted: the deadline came {stage}") for stage in stages]
 
 
 def test_a_connection_is_used_again() -> None:

@@ -11,11 +11,11 @@ import pytest
 
 import celeryconfig
 from beat_schedule import TICKS_EXPIRE_AFTER, TIMETABLE
-from cli.local.programs import LANES
+from cli.local.programs import LANES, as_environment
 from domain.endpoints import DeliveryPolicy, Overrides
 from domain.webhooks import RetryPolicy
 from gateways.webhook import Limits
-from settings import ROOT, InvalidSetting, Settings, settings
+from settings import ROOT, InvalidSetting, Settings, settings, variable
 from tasks import sending, webhooks
 from tasks.app import CONNECTIONS, app, task
 
@@ -165,6 +165,16 @@ def test_a_bad_setting_is_named_and_its_value_never_shown(
         settings()
     settings.cache_clear()
     assert str(refused.value) == line
+
+
+def test_every_setting_reaches_a_program_through_its_environment_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = Settings()
+    given = {name: getattr(plain, name) for name in Settings.model_fields}
+    said = as_environment(Settings(**given))
+    assert {variable(name) for name, value in given.items() if value is not None} == set(said)
+    for name, value in said.items():
+        monkeypatch.setenv(name, value)
+    assert Settings() == plain
 
 
 def test_the_lane_is_bounded_as_settings_say(monkeypatch: pytest.MonkeyPatch) -> None:
