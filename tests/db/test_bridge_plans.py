@@ -19,7 +19,7 @@ LEASE = timedelta(minutes=1)
 
 _MESSAGES = text("""
 INSERT INTO bridge_messages (hold_id, version, expires_at, publish_at, batch, batch_at, claimed_until, published_at)
-SELECT 'w-' || n, 1, date_trunc('second', now()) + interval '30 days', now() + n * interval '1 s',
+SELECT 'w-' || n, 1, date_trunc('second', now()) + interval '30 days', now() + interval '1 hour' + n * interval '1 s',
        NULL, NULL, NULL, NULL
 FROM generate_series(1, 100000) AS n
 UNION ALL
