@@ -24,9 +24,9 @@ demo: setup ## the main job on real services, in under a minute
 up: setup ## keep everything running under .holdfast/ until Ctrl-C
 	@$(BIN)/holdfast up
 
-test: setup ## the whole test suite: what is quick side by side, then what starts and kills whole systems, one by one
+test: setup ## the whole test suite: what is quick first, then what starts and kills whole systems
 	$(BIN)/pytest -m "not system" -n 3
-	$(BIN)/pytest -m system
+	$(BIN)/pytest -m system -n 2 --dist loadfile
 
 test-fast: setup ## the suite without the tests that start workers and brokers
 	$(BIN)/pytest -m "not system" -n 3
