@@ -4,6 +4,7 @@ import socket
 from collections.abc import Mapping
 from contextlib import suppress
 from datetime import timedelta
+from math import ceil
 from typing import Any
 
 from kombu import Connection, Exchange, Queue
@@ -66,7 +67,7 @@ class CeleryOnRabbitMQ(CeleryTransport):
         )
 
     def publish(self, body: bytes, delay: timedelta = timedelta(0)) -> None:
-        """At once, or into the levels of the native delay.
+        """At once, or into the levels of the native delay, in whole seconds rounded up: a message errs late only.
 
         Raises:
             PublishRefused: the delay has more bits than there are levels.
@@ -74,7 +75,7 @@ class CeleryOnRabbitMQ(CeleryTransport):
         if not delay:
             super().publish(body)
             return
-        seconds = int(delay.total_seconds())
+        seconds = ceil(delay.total_seconds())
         if seconds > _LONGEST:
             raise PublishRefused(f"a delay of {seconds:,} s is over {_LONGEST:,} s")
         self._declare_delays()

@@ -1,23 +1,122 @@
 """A reservation beyond every delay: it waits in its table until a tick of the candidate's own scheduler finds it."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import timedelta
+from typing import Any
 
 from comparison.candidate import Ability
 from comparison.ground import expired_once, untouched
 from comparison.trial import Trial
+from db import cohorts
+from domain.holds import Hold
+from domain.identity import HoldId
+from domain.identity import cohort as cohort_of
 from domain.paths import Path
-from domain.references import Reference
+from domain.references import Reference, parse_reference
+from gateways.infrai_terms import Outgoing
+from settings import settings
 from tasks.app import policy
-from tasks.sweep import Swept, sweep
+from tasks.bridging import Bridge
+from tasks.sweep import sweep
 
 _EIGHT_DAYS = timedelta(days=8)
 _TICK = 20.0
 """Seconds a scheduler that starts anew may take to its first tick."""
+_BEFORE_THE_DEADLINE = timedelta(days=6)
+"""When a tick finds it within the horizon, where the transport's clock can be moved over the rest."""
+_SOON = timedelta(seconds=3)
+"""The same, where the rest has to be waited for."""
+_A_MINUTE = timedelta(minutes=1)
+
+
+def later_reservation(trial: Trial) -> None:
+    """By the bridge where the transport has delays; else by the sweep, after the deadline."""
+    if trial.has(Ability.DELAY):
+        _by_the_bridge(trial)
+    else:
+        _by_the_sweep(trial)
+    trial.end_timeline("ticks of the candidate's own scheduler")
+
+
+def _by_the_bridge(trial: Trial) -> None:
+    """`bridge.publish` at each tick: nothing beyond the horizon, then one message with the rest of the time to wait."""
+    name = trial.name("hold")
+    with _on_the_bridge(trial, name):
+        [hold] = trial.ground.place(name, lasting=_EIGHT_DAYS)
+        bridge = _bridge(trial)
+        _check_tick(trial, "a tick eight days early", 0, lambda: bridge.publish(apart=timedelta(0)).error)
+        movable = trial.candidate.advance(timedelta(0))
+        left = _BEFORE_THE_DEADLINE if movable else _SOON
+        [hold] = _let_pass(trial, hold, _EIGHT_DAYS - left)
+        _check_tick(trial, "a tick within seven days", 1, lambda: bridge.publish(apart=timedelta(0)).error)
+        if movable:
+            trial.check_silence("hold", "nothing comes before its time")
+            trial.candidate.advance(left)
+            trial.step("transport", "6 days pass", "hold")
+            trial.worker.now = hold.expires_at
+        trial.check_outcomes(["expired"], [trial.receive("hold")])
+    trial.check_expired_once_each(1)
+    trial.check_states({hold.id: expired_once()})
+    waited = "the transport's clock was moved over the last six" if movable else "its last 3 s were waited for"
+    trial.note(f"Ticks: {trial.description.cron}. Each ran `bridge.publish`. The row's deadline was moved; {waited}.")
+
+
+def _by_the_sweep(trial: Trial) -> None:
+    """Two ticks, and eight days between them that the row is told of."""
+    [hold] = trial.ground.place(trial.name("hold"), lasting=_EIGHT_DAYS)
+    _check_tick(trial, "a tick eight days early", 0, lambda: _sweep(trial))
+    trial.check_states({hold.id: untouched()})
+    _let_pass(trial, hold, _EIGHT_DAYS + _A_MINUTE)
+    _check_tick(trial, "a tick after the deadline", 1, lambda: _sweep(trial))
+    if trial.has(Ability.MESSAGES):
+        trial.check_outcomes(["expired"], [trial.receive("hold")])
+    trial.check_expired_once_each(1)
+    trial.check_states({hold.id: expired_once()})
+    trial.note(
+        f"Ticks: {trial.description.cron}. It has no delays, so each ran the sweep. The row's deadline was moved; "
+        "eight days were not waited for."
+    )
+
+
+def _check_tick(trial: Trial, what: str, messages: int, run: Callable[[], str | None]) -> None:
+    """Wait for the candidate's next tick, run this at it, and count what was published; `run` gives what failed."""
+    before = len(trial.published)
+    failed: list[str | None] = []
+
+    def act() -> None:
+        trial.step("transport", "tick", "hold")
+        failed.append(run())
+
+    came = trial.candidate.tick(act, _TICK)
+    trial.check(f"{what} comes", "it came" if came else f"none in {_TICK:.0f} s", passed=came)
+    if trial.has(Ability.MESSAGES):
+        seen = len(trial.published) - before
+        told = f"{seen} published" if failed in ([], [None]) else f"{seen} published; {failed[0]}"
+        trial.check(f"{what}: {messages} published", told, passed=failed == [None] and seen == messages)
+    if not messages:
+        trial.check_silence("hold", "nothing comes")
+
+
+def _let_pass(trial: Trial, hold: Hold, by: timedelta) -> list[Hold]:
+    moved = trial.ground.pass_time([hold.id], by)
+    trial.step("hold", f"{by.days} days pass", "hold")
+    return moved
+
+
+# -- what runs at a tick ----------------------------------------------------------------------------------------------
+
+
+def _sweep(trial: Trial) -> None:
+    """The one bounded sweep that a tick asks for. A candidate without messages sweeps by itself."""
+    if trial.has(Ability.MESSAGES):
+        sweep(trial.ground.db, Path.SWEEP, policy(), IntoTransport(trial), apart=timedelta(0))
+    else:
+        trial.receive("hold")
 
 
 class IntoTransport:
-    """A lane whose messages are the candidate's, one reference each."""
+    """What the sweep's lane and the bridge's queue are here: messages of the candidate's, one reference each."""
 
     def __init__(self, trial: Trial) -> None:
         self._trial = trial
@@ -31,43 +130,30 @@ class IntoTransport:
         for reference in references:
             self._trial.publish(reference, "hold")
 
-
-def later_reservation(trial: Trial) -> None:
-    """Two ticks, and eight days between them that the row is told of."""
-    [hold] = trial.ground.place(trial.name("hold"), lasting=_EIGHT_DAYS)
-    early = _tick(trial, "a tick eight days early")
-    trial.check("it publishes nothing", _told(early), passed=early == Swept())
-    trial.check_silence("hold", "nothing comes")
-    trial.check_states({hold.id: untouched()})
-    trial.ground.pass_time([hold.id], _EIGHT_DAYS + timedelta(minutes=1))
-    trial.step("hold", "8 days pass", "hold")
-    late = _tick(trial, "a tick after the deadline")
-    if trial.has(Ability.MESSAGES):
-        trial.check("it publishes one reference", _told(late), passed=late is not None and late.published == 1)
-        trial.check_outcomes(["expired"], [trial.receive("hold")])
-    trial.check_expired_once_each(1)
-    trial.check_states({hold.id: expired_once()})
-    trial.note(f"Ticks: {trial.description.cron}. The row's deadline was moved; eight days were not waited for.")
-    trial.end_timeline("two ticks of the candidate's own scheduler")
+    def publish_batch(self, queue: str, outgoing: Sequence[Outgoing], *, intent: str) -> list[str | None]:  # noqa: ARG002 - a queue's
+        """Publish these, each with its delay; other trials' holds of the same cohort are none of this one's."""
+        for one in outgoing:
+            reference = parse_reference(one.payload)
+            if reference.hold_id.startswith(self._trial.prefix):
+                self._trial.publish(reference, "hold", delay=one.delay)
+        return [None] * len(outgoing)
 
 
-def _tick(trial: Trial, what: str) -> Swept | None:
-    """At the next tick, run the one bounded sweep it asks for. A candidate without messages sweeps by itself."""
-    done: list[Swept] = []
-
-    def act() -> None:
-        trial.step("transport", "tick", "hold")
-        if trial.has(Ability.MESSAGES):
-            lane = IntoTransport(trial)
-            done.append(sweep(trial.ground.db, Path.SWEEP, policy(), lane, apart=timedelta(0)))
-        else:
-            trial.receive("hold")
-            done.append(Swept())
-
-    came = trial.candidate.tick(act, _TICK)
-    trial.check(f"{what} comes", "it came" if came else f"none in {_TICK:.0f} s", passed=came)
-    return done[0] if done else None
+def _bridge(trial: Trial) -> Bridge:
+    """The bridge itself, publishing into the candidate; of its client, publishing asks nothing but `publish_batch`."""
+    client: Any = IntoTransport(trial)
+    return Bridge(
+        db=trial.ground.db, client=client, queue="", bounds=policy(), worker="experiment",
+        lease=settings().bridge_lease, budget=settings().run_budget,
+    )  # fmt: skip
 
 
-def _told(swept: Swept | None) -> str:
-    return "no tick" if swept is None else f"{swept.published} published"
+@contextmanager
+def _on_the_bridge(trial: Trial, name: str) -> Iterator[None]:
+    """Route this hold's cohort to the bridge's path, and back."""
+    cohort = [cohort_of(HoldId(name))]
+    cohorts.route(trial.ground.db, cohort, Path.INFRAI)
+    try:
+        yield
+    finally:
+        cohorts.route(trial.ground.db, cohort, Path.SWEEP)

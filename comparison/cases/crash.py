@@ -10,8 +10,8 @@ from comparison.processes import end, start
 from comparison.trial import Trial
 from comparison.worker import Point
 
-_STARTS_WITHIN = 3
-"""Times the patience of a trial that a consumer may take to start, receive its message and die."""
+_STARTS_WITHIN = 10.0
+"""Seconds that a process may take to start, before the patience for its message counts."""
 
 
 def consumer_killed(trial: Trial) -> None:
@@ -40,7 +40,7 @@ def _dies(trial: Trial, door: Doorway, point: Point) -> None:
         "name": trial.prefix,
         "dies": point.value,
     }
-    patience = _STARTS_WITHIN * trial.patience
+    patience = _STARTS_WITHIN + trial.patience
     consumer = start("comparison.consumer", order)
     with suppress(subprocess.TimeoutExpired):
         consumer.wait(patience)

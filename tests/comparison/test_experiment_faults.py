@@ -52,7 +52,7 @@ FAULTS = {
     "payload": ("cuts what is too large", "4,097 bytes are refused"),
     "delay": ("forgets delays", "nothing comes at once"),
     "beyond": ("cuts a delay short", "it is within the published limit"),
-    "later": ("never ticks", "a tick after the deadline comes"),
+    "later": ("never ticks", "a tick within seven days comes"),
     "killed": ("acks before the commit", "a consumer is killed before-ack"),
     "burst": ("loses one in twenty", "40 transition(s)"),
     "boundary": ("pushes to a private address", "no private push endpoint"),
@@ -64,6 +64,7 @@ OTHERS = [
     ("forgets acks", "withheld", "nothing comes after the acknowledgement"),
     ("wraps the payload", "boundary", "the worker sees our payload and nobody else's"),
     ("reopens what was expired", "burst", "40 transition(s)"),
+    ("forgets delays", "later", "nothing comes before its time"),
     ("cuts a delay short", "beyond", "nothing comes a second early"),
 ]
 """More ways to be broken, and by which check they are found."""
