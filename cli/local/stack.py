@@ -22,8 +22,9 @@ from db import schema
 from db.engine import Database
 from settings import Settings
 
-_OWN_LIMIT = 60.0
-"""Seconds a part of the stack may take to answer: after a power loss Postgres first reads its logs."""
+_OWN_LIMIT = 120.0
+"""Seconds a part of the stack may take to answer: after a power loss Postgres first reads its logs, and on a machine with
+much else to do each worker takes long to read its modules."""
 
 
 class Stack:
