@@ -23,8 +23,8 @@ from db.engine import Database
 from settings import Settings
 
 _OWN_LIMIT = 120.0
-"""Seconds a part of the stack may take to answer: after a power loss Postgres first reads its logs, and on a machine with
-much else to do each worker takes long to read its modules."""
+"""Seconds a part of the stack may take to answer: after a power loss Postgres first reads its logs, and on a busy
+machine each worker takes long to read its modules."""
 
 
 class Stack:
