@@ -159,7 +159,7 @@ def enable(tx: Tx, endpoint: EndpointId) -> Endpoint:
 def delete(tx: Tx, endpoint: EndpointId) -> Endpoint:
     """Delete an endpoint for ever: a state, so that its history stays readable. Its keys sign no more.
 
-    A first batch of its deliveries is cancelled here, the rest by `cancel_of_deleted`, which the sweep calls: also
+    A first batch of its deliveries is cancelled here, the rest by `cancel_of_deleted`, which tidying calls: also
     those of a transaction that saw it alive and commits later. Twice: it stays deleted.
     """
     found = get(tx, endpoint)
