@@ -34,7 +34,7 @@ def test_taking_counts_the_attempt_and_puts_it_on_record_before_anything_is_sent
     assert (attempt.duration, attempt.status, attempt.failure) == (None, None, None)
     assert hooks.delivery().attempts == 1
     [(lease,)] = hooks.sql("SELECT lease_until - now() FROM deliveries")
-    assert timedelta(seconds=29) < lease <= timedelta(seconds=30)
+    assert timedelta(seconds=20) < lease <= timedelta(seconds=30)
 
 
 def test_ten_workers_that_drain_one_row_make_one_request(hooks: Hooks) -> None:
@@ -176,7 +176,7 @@ def test_an_endpoint_never_has_more_requests_under_way_than_slots(hooks: Hooks) 
 
 
 def test_a_rate_is_shared_by_all_workers(hooks: Hooks) -> None:
-    hooks.endpoint(rate=2.0)
+    hooks.endpoint(rate=0.01)
     fill_backlog(hooks, 20)
     slots = [hooks.held() for _ in range(4)]
     assert isinstance(hooks.take(slots[0]), Taken)
@@ -184,7 +184,7 @@ def test_a_rate_is_shared_by_all_workers(hooks: Hooks) -> None:
     assert [hooks.take(slot) for slot in slots[1:]] == [Nothing.PACED] * 3
     assert hooks.sql("SELECT event_id, attempts FROM deliveries ORDER BY 1") == before
     [(wait,)] = hooks.sql("SELECT paced_until - now() FROM endpoints")
-    assert timedelta(milliseconds=400) < wait <= timedelta(milliseconds=500)
+    assert timedelta(seconds=50) < wait <= timedelta(seconds=100)
     hooks.sql("UPDATE endpoints SET paced_until = now() + interval '200 ms'")  # less than a tick away
     assert isinstance(hooks.take(slots[1]), Taken)
     assert hooks.take(slots[2]) is Nothing.PACED
