@@ -100,9 +100,11 @@ def edit(tx: Tx, endpoint: EndpointId, terms: Terms) -> Endpoint:
     Raises:
         BadInput: there is no such endpoint, or it is deleted.
     """
-    before = locked(tx, endpoint).terms.overrides
-    # a pace that another rate has set must not outlive it
-    changes = _columns(terms) | {"paced_until": None}
+    known = locked(tx, endpoint).terms
+    before = known.overrides
+    changes = _columns(terms)
+    if known.rate != terms.rate:  # a pace that another rate has set must not outlive it
+        changes["paced_until"] = None
     if (before.max_attempts, before.max_age) != (terms.overrides.max_attempts, terms.overrides.max_age):
         changes["bounds_since"] = func.clock_timestamp()
     tx.execute(endpoints.update().where(endpoints.c.id == endpoint).values(changes))
