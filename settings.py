@@ -88,6 +88,10 @@ def _quiet_hours(raw: str) -> str:
     return raw
 
 
+_TIME_TO_BEGIN = timedelta(seconds=1)
+"""How much longer than a request's deadline a lease is, at least."""
+
+
 class InvalidSetting(HoldfastError):
     """A variable of the environment cannot be used."""
 
@@ -278,6 +282,19 @@ class Settings(BaseSettings):
                 raise ValueError(
                     f"HOLDFAST_{lower.upper()} ({a.total_seconds():g}s) must be shorter than "
                     f"HOLDFAST_{upper.upper()} ({b.total_seconds():g}s)"
+                )
+        return self
+
+    @model_validator(mode="after")
+    def _leases_leave_time_to_begin(self) -> Self:
+        """Whoever took something longer ago than its lease outlasts the deadline begins no request any more."""
+        for lane in ("webhook", "reminder"):
+            lease, deadline = getattr(self, f"{lane}_lease"), getattr(self, f"{lane}_deadline")
+            if lease - deadline < _TIME_TO_BEGIN:
+                raise ValueError(
+                    f"HOLDFAST_{lane.upper()}_LEASE ({lease.total_seconds():g}s) must be longer than "
+                    f"HOLDFAST_{lane.upper()}_DEADLINE ({deadline.total_seconds():g}s) by "
+                    f"{format_duration(_TIME_TO_BEGIN)} at least"
                 )
         return self
 

@@ -99,13 +99,17 @@ SELECT {NEXT} FROM judged AS j CROSS JOIN keys AS k LEFT JOIN taken AS t ON true
 # planner: while it knows little about the table, it would look for the row through all that its endpoint has waiting.
 _SETTLE = """
 UPDATE deliveries AS d
-SET state = :state, spared = d.spared + :spared,
+SET state = CASE WHEN :state = 'dead'
+                      AND EXISTS (SELECT FROM endpoints AS p WHERE p.id = :endpoint AND p.state = 'deleted')
+            THEN 'cancelled' ELSE :state END,
+    spared = d.spared + :spared,
     next_attempt_at = coalesce(clock_timestamp() + CAST(:wait AS interval), d.next_attempt_at),
     settled_at = CASE WHEN :state = 'pending' THEN NULL ELSE clock_timestamp() END,
     lease_token = NULL, lease_until = NULL
 WHERE d.event_id = :event AND d.endpoint_id = :endpoint AND d.lease_token = :token
-RETURNING d.event_id
+RETURNING d.state
 """
+"""SQL: what would end dead for an endpoint deleted meanwhile is cancelled, as all that waited: none can replay it."""
 
 UNWELL = """
 p.failures > 0 OR p.our_failures > 0 OR p.failing_since IS NOT NULL OR p.breaker_until IS NOT NULL
@@ -115,7 +119,7 @@ OR p.told IS NOT NULL
 
 _SETTLE_IF_TOKEN_IS_NEWEST = text(f"""
 WITH settled AS ({_SETTLE})
-SELECT {UNWELL} AS unwell FROM settled CROSS JOIN endpoints AS p WHERE p.id = :endpoint
+SELECT {UNWELL} AS unwell, settled.state FROM settled CROSS JOIN endpoints AS p WHERE p.id = :endpoint
 """)  # noqa: S608 - the parts are constants of this file
 
 _SETTLE_IF_TOKEN_IS_NEWEST_AND_RECORD_THE_ANSWER = text(f"""
@@ -123,7 +127,7 @@ WITH settled AS ({_SETTLE}), answered AS (
     UPDATE attempts SET duration = :duration, peer = :peer, status = :status, failure = :failure, detail = :detail
     WHERE event_id = :event AND endpoint_id = :endpoint AND number = :number AND duration IS NULL
 )
-SELECT {UNWELL} AS unwell FROM settled CROSS JOIN endpoints AS p WHERE p.id = :endpoint
+SELECT {UNWELL} AS unwell, settled.state FROM settled CROSS JOIN endpoints AS p WHERE p.id = :endpoint
 """)  # noqa: S608 - the parts are constants of this file
 
 _END = text("""
@@ -248,7 +252,7 @@ def settle(
     row = tx.execute(statement, where | answer | _columns(next_step)).one_or_none()
     if row is None:
         return Settled.LOST
-    if isinstance(next_step, Final) and taken.trigger != "test":
+    if isinstance(next_step, Final) and row.state == "dead" and taken.trigger != "test":
         _bury(tx, taken.event_id, taken.endpoint_id, next_step.reason.value, taken.number)
     _note_health(tx, taken, result, verdict, policy.health, unwell=row.unwell)
     return Settled.DONE

@@ -100,9 +100,11 @@ def edit(tx: Tx, endpoint: EndpointId, terms: Terms) -> Endpoint:
     Raises:
         BadInput: there is no such endpoint, or it is deleted.
     """
-    before = locked(tx, endpoint).terms.overrides
-    # a pace that another rate has set must not outlive it
-    changes = _columns(terms) | {"paced_until": None}
+    known = locked(tx, endpoint).terms
+    before = known.overrides
+    changes = _columns(terms)
+    if known.rate != terms.rate:  # a pace that another rate has set must not outlive it
+        changes["paced_until"] = None
     if (before.max_attempts, before.max_age) != (terms.overrides.max_attempts, terms.overrides.max_age):
         changes["bounds_since"] = func.clock_timestamp()
     tx.execute(endpoints.update().where(endpoints.c.id == endpoint).values(changes))
@@ -159,7 +161,7 @@ def enable(tx: Tx, endpoint: EndpointId) -> Endpoint:
 def delete(tx: Tx, endpoint: EndpointId) -> Endpoint:
     """Delete an endpoint for ever: a state, so that its history stays readable. Its keys sign no more.
 
-    A first batch of its deliveries is cancelled here, the rest by `cancel_of_deleted`, which the sweep calls: also
+    A first batch of its deliveries is cancelled here, the rest by `cancel_of_deleted`, which tidying calls: also
     those of a transaction that saw it alive and commits later. Twice: it stays deleted.
     """
     found = get(tx, endpoint)

@@ -17,24 +17,28 @@ WHERE id = :id AND state <> 'deleted' AND (breaker_until IS NULL OR breaker_unti
 """
 """SQL: a failure that comes in while the breaker is open belongs to a request from before: it says nothing new."""
 
+_FAILING = "greatest(coalesce(still_since, clock_timestamp()) - failing_since, '0')"
+"""SQL: how long an endpoint has failed. A request may end while it is paused, and the pause counts toward no streak."""
+
 _COUNT_FAILURE_UNLESS_OPEN = text(f"""
 UPDATE endpoints
 SET failures = failures + 1, failing_since = coalesce(failing_since, clock_timestamp()), {_OPENS_AFTER_ENOUGH}
-RETURNING told, state, failures, clock_timestamp() - failing_since AS failing,
-          clock_timestamp() - failing_since >= CAST(:warn_after AS interval) AS warn,
-          clock_timestamp() - failing_since >= CAST(:disable_after AS interval) AS disable
+RETURNING told, state, failures, {_FAILING} AS failing, {_FAILING} >= CAST(:warn_after AS interval) AS warn,
+          {_FAILING} >= CAST(:disable_after AS interval) AS disable
 """)  # noqa: S608 - the parts are constants of this file
 
 _COUNT_OURS_UNLESS_OPEN = text(f"""
 UPDATE endpoints SET our_failures = our_failures + 1, {_OPENS_AFTER_ENOUGH}
 """)  # noqa: S608 - the parts are constants of this file
 
+# Who was told of a disabled endpoint is told that it is well once it is enabled again, and not by a request that was
+# under way when it was disabled.
 _SEEN_WELL = text("""
 UPDATE endpoints AS p
 SET failing_since = NULL, failures = 0, our_failures = 0, breaker_until = NULL
 FROM (SELECT id, told FROM endpoints WHERE id = :id FOR UPDATE) AS before
 WHERE p.id = before.id
-RETURNING before.told
+RETURNING CASE WHEN p.state NOT IN ('disabled', 'deleted') THEN before.told END
 """)
 
 
@@ -74,7 +78,10 @@ def _breaker(endpoint: EndpointId, policy: HealthPolicy) -> dict[str, object]:
 
 
 def succeeded(tx: Tx, endpoint: EndpointId, *, quietly: bool) -> None:
-    """Forget failures and close the breaker; others who were told of trouble are told that it is over."""
+    """Forget failures and close the breaker; others who were told of trouble are told that it is over.
+
+    Of an endpoint that is disabled meanwhile that is told at its first success after it was enabled.
+    """
     told = tx.execute(_SEEN_WELL, {"id": endpoint}).scalar_one_or_none()
     if told is not None and not quietly:
         tell(tx, endpoint, Told.RECOVERED, "a request succeeded")

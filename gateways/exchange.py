@@ -9,7 +9,6 @@ import socket
 import ssl
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from contextvars import ContextVar
 from enum import StrEnum
 from functools import partial
@@ -114,9 +113,9 @@ class PlainSocket(socket.socket):
         exchange.stage = Stage.SEND
         super().sendall(data, flags)
 
-    def leftover(self) -> int:
-        """How many bytes came from the network and were read by nobody."""
-        return 0
+    def carries_another(self) -> bool:
+        """Whether one more request may go out on it, with an answer that is its own."""
+        return True
 
 
 class TlsSocket(PlainSocket):
@@ -134,6 +133,7 @@ class TlsSocket(PlainSocket):
             OSError: the connection broke, or (`ssl.SSLError`) the receiver is not whom it should be.
         """
         super().__init__(sock.family, sock.type, sock.proto, fileno=sock.detach())
+        self._cut_off = False
         self._came, self._goes = ssl.MemoryBIO(), ssl.MemoryBIO()
         try:
             self._tls = context.wrap_bio(self._came, self._goes, server_hostname=host)
@@ -145,7 +145,7 @@ class TlsSocket(PlainSocket):
     def recv_into(self, buffer: Any, nbytes: int = 0, flags: int = 0) -> int:
         """Some bytes of the answer; none at its end, whether or not the receiver took leave as TLS wants it."""
         del flags
-        if not self.leftover():
+        if not self._leftover():
             self._feed()
         read: Callable[[], Any] = partial(self._tls.read, nbytes or len(buffer), buffer)
         try:
@@ -160,8 +160,15 @@ class TlsSocket(PlainSocket):
                 self._tls.write(view[start : start + _SEALED])
                 super().sendall(self._goes.read(), flags)
 
-    def leftover(self) -> int:
-        """How many bytes came from the network and were read by nobody: the next answer must not begin with them."""
+    def carries_another(self) -> bool:
+        """Not behind bytes that nobody has read, since the next answer would begin with them.
+
+        Nor behind a reply of which only a part went out: the receiver would take what comes next for the rest of it.
+        """
+        return not self._leftover() and not self._cut_off
+
+    def _leftover(self) -> int:
+        """How many bytes came from the network and were read by nobody."""
         return self._came.pending + self._tls.pending()
 
     def _until_done(self, step: Callable[[], _Done], flush: Callable[[], None]) -> _Done:
@@ -198,8 +205,10 @@ class TlsSocket(PlainSocket):
 
     def _reply(self) -> None:
         """Send it if anybody listens: a receiver that has gone may have answered before."""
-        with suppress(OSError):
+        try:
             self._flush()
+        except OSError:
+            self._cut_off = True
 
 
 class _Context(ssl.SSLContext):

@@ -95,7 +95,7 @@ class _Pinned:
         """Whether this connection may carry one more request."""
         now = uptime()
         fresh: bool = now - self._opened < _CONNECTION_LIVES and now - self._used < _CONNECTION_RESTS
-        return fresh and super().is_connected and not self.sock.leftover()  # type: ignore[misc]  # a mixin before a connection
+        return fresh and super().is_connected and self.sock.carries_another()  # type: ignore[misc]  # a mixin before a connection
 
 
 class _PlainConnection(_Pinned, HTTPConnection):

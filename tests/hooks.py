@@ -95,6 +95,20 @@ class Hooks(Desk):
         self.leave(slot, took)
         return taken
 
+    def fail(self, times: int = 1, name: str = "ep") -> None:
+        """So many attempts in a row that are charged to the receiver, each as soon as it may be made."""
+        for _ in range(times):
+            self.make_due()
+            self.attempt(BROKEN, name)
+
+    def facts(self) -> list[tuple[str, str]]:
+        """Facts about endpoints and whom they go to, in their order."""
+        return [
+            (row.type, row.endpoint_id)
+            for row in self.sql("""SELECT e.type, d.endpoint_id FROM events AS e JOIN deliveries AS d USING (event_id)
+                                   WHERE e.hold_id IS NULL ORDER BY e.occurred_at, d.endpoint_id""")
+        ]
+
     def make_due(self) -> None:
         """Let every wait be over: of deliveries, breakers and rates."""
         self.sql("UPDATE deliveries SET next_attempt_at = now() - interval '1 s' WHERE state = 'pending'")

@@ -1,5 +1,6 @@
 """Endpoints and their keys: made, edited, moved between states, and never forgotten."""
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -9,7 +10,8 @@ from db.endpoint_keys import SealedKey
 from db.engine import Database
 from domain.endpoints import EndpointId, Overrides, State, Terms, endpoint_id, event_types, new_endpoint_id
 from domain.errors import BadInput
-from tests.hooks import NO_WAIT, Hooks, fill_backlog
+from domain.webhooks import Answered
+from tests.hooks import BROKEN, NO_WAIT, OK, Hooks, fill_backlog
 
 EP = EndpointId("ep")
 TERMS = Terms(
@@ -101,6 +103,19 @@ def test_a_request_under_way_when_its_endpoint_is_deleted_is_settled_or_cancelle
     assert sorted(row[0] for row in hooks.sql("SELECT state FROM deliveries")) == ["cancelled", "pending"]
     assert hooks.settle(taken) == "done"
     assert sorted(row[0] for row in hooks.sql("SELECT state FROM deliveries")) == ["cancelled", "delivered"]
+
+
+@pytest.mark.parametrize(("answer", "state"), [(BROKEN, "cancelled"), (OK, "delivered")], ids=["fails", "accepted"])
+def test_the_last_attempt_of_a_deleted_endpoint_leaves_no_dead_letter(
+    hooks: Hooks, answer: Answered, state: str
+) -> None:
+    hooks.endpoint(overrides=Overrides(max_attempts=1))
+    hooks.placed("h")
+    under_way = hooks.taken(hooks.held())
+    hooks.call(endpoints.delete)
+    assert hooks.settle(under_way, answer) == "done"
+    assert (hooks.delivery().state, hooks.count("dead_letters")) == (state, 0)
+    assert hooks.attempts()[0].status == answer.status
 
 
 # -- keys ------------------------------------------------------------------------------------------------------------
@@ -202,6 +217,15 @@ def test_a_pace_does_not_outlive_the_rate_that_set_it(hooks: Hooks) -> None:
     hooks.sql("UPDATE endpoints SET paced_until = now() + interval '1000 s'")
     hooks.call(endpoints.edit, "ep", Terms(url="https://x.example/"))
     assert hooks.sql("SELECT paced_until FROM endpoints") == [(None,)]
+
+
+def test_an_edit_that_leaves_the_rate_alone_lets_no_request_out_before_its_time(hooks: Hooks) -> None:
+    with hooks.database.transaction() as tx:
+        endpoints.add(tx, EP, TERMS)
+    hooks.sql("UPDATE endpoints SET paced_until = now() + interval '1000 s'")
+    before = hooks.sql("SELECT paced_until FROM endpoints")
+    hooks.call(endpoints.edit, "ep", replace(TERMS, label="another"))
+    assert hooks.sql("SELECT paced_until, label FROM endpoints") == [(before[0][0], "another")]
 
 
 def test_a_key_whose_successor_would_end_alone_cannot_be_revoked(hooks: Hooks) -> None:

@@ -233,6 +233,25 @@ def test_look_ups_that_hang_are_bounded_and_leave_the_others_working() -> None:
     assert resolver.addresses("c.example", 443, 5) == [(socket.AF_INET, (PUBLIC, 443))]
 
 
+def test_as_many_silent_names_as_a_lane_can_leave_behind_keep_no_other_name_from_being_looked_up() -> None:
+    go_on = threading.Event()
+
+    def lookup(host: str, _port: int) -> Answers:
+        if host != "well.example":
+            go_on.wait(10)
+        return found(PUBLIC)
+
+    resolver = resolving(lookup)
+    lane, longest, systems_own = 48 // 2, 4, 30
+    for number in range(lane * systems_own // longest):
+        with pytest.raises(ResolverSilent, match="no answer in time"):
+            resolver.addresses(f"silent-{number}.example", 443, 0.001)
+    assert resolver.addresses("well.example", 443, 5) == [(socket.AF_INET, (PUBLIC, 443))]
+    go_on.set()
+    for thread in [thread for thread in threading.enumerate() if thread.name == "look-up"]:
+        thread.join(5)
+
+
 def test_each_connection_looks_up_anew() -> None:
     answers = iter([found(PUBLIC), found("8.8.8.8"), []])
     resolver = resolving(lambda *_: next(answers))

@@ -15,6 +15,7 @@ import pytest
 import trustme
 
 from domain.webhooks import Answered, Failed, FailureKind, Result
+from gateways.exchange import OutOfTime, TlsSocket
 from gateways.webhook import Sender
 from tests.gateways.conftest import ServerContext
 from tests.gateways.posts import post
@@ -288,6 +289,24 @@ def test_an_answer_counts_though_nobody_hears_what_tls_replies(
 
     with over_tls(after_the_request(say), ssl.TLSVersion.TLSv1_2) as receiver:
         assert sender.send(post(receiver.url)) == Answered(200, "ok", None, receiver.peer)
+
+
+def test_a_connection_on_which_a_reply_broke_off_carries_no_other_request(
+    sender: Sender, over_tls: OverTls, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def say(peer: HandMade) -> None:
+        monkeypatch.setattr(TlsSocket, "_flush", broken)
+        peer.talk.say(peer.record(HANDSHAKE, NEW_KEYS_BOTH) + peer.record(APPLICATION, answer()))
+        peer.talk.over.wait(5)
+
+    def broken(_: TlsSocket) -> None:
+        monkeypatch.undo()
+        raise OutOfTime
+
+    with over_tls(after_the_request(say)) as receiver:
+        for _ in range(2):
+            assert sender.send(post(receiver.url)) == Answered(200, "ok", None, receiver.peer)
+        assert receiver.connections == 2
 
 
 def test_a_status_line_cut_in_half_by_such_a_close_delivers_nothing(sender: Sender, over_tls: OverTls) -> None:

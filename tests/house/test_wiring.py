@@ -125,6 +125,11 @@ def test_a_task_option_that_is_not_one_of_ours_is_an_error() -> None:
             "HOLDFAST_WEBHOOK_DEADLINE (15s) must be shorter than HOLDFAST_WEBHOOK_LEASE (15s)",
         ),
         (
+            "HOLDFAST_WEBHOOK_LEASE",
+            "15.9s",
+            "HOLDFAST_WEBHOOK_LEASE (15.9s) must be longer than HOLDFAST_WEBHOOK_DEADLINE (15s) by 1s at least",
+        ),
+        (
             "HOLDFAST_WEBHOOK_WARN_AFTER",
             "6d",
             "HOLDFAST_WEBHOOK_WARN_AFTER (518400s) must be shorter than HOLDFAST_WEBHOOK_DISABLE_AFTER (432000s)",
@@ -133,6 +138,11 @@ def test_a_task_option_that_is_not_one_of_ours_is_an_error() -> None:
             "HOLDFAST_REMINDER_LEASE",
             "15s",
             "HOLDFAST_REMINDER_DEADLINE (15s) must be shorter than HOLDFAST_REMINDER_LEASE (15s)",
+        ),
+        (
+            "HOLDFAST_REMINDER_LEASE",
+            "15.9s",
+            "HOLDFAST_REMINDER_LEASE (15.9s) must be longer than HOLDFAST_REMINDER_DEADLINE (15s) by 1s at least",
         ),
         (
             "HOLDFAST_REMINDER_LEADS",

@@ -10,11 +10,11 @@ from typing import Any
 from pydantic import SecretStr
 from standardwebhooks import Webhook
 
-from db import endpoint_keys, endpoints
-from db.endpoint_keys import SealedKey, place
+from db import endpoint_edits, endpoints
 from domain.endpoints import EndpointId, Overrides, Terms
 from domain.signing import HmacKey
 from gateways.vault import Vault
+from tasks.sending import sealed
 from tests.gateways.receiver import Behaviour, Receiver, Request, Talk, answer, receiving
 from tests.system.conftest import System
 
@@ -83,11 +83,9 @@ def subscriber(running: System, name: str, behave: Behaviour, **terms: Any) -> I
 def subscribe(running: System, name: str, url: str, **terms: Any) -> HmacKey:
     key = HmacKey.generate()
     endpoint = EndpointId(name)
-    sealed = Vault([VAULT_KEY]).seal(key.reveal(), place(endpoint, key.key_id))
-    bounds = Overrides(waits=AT_ONCE)
+    wanted = Terms(**{"url": url, "overrides": Overrides(waits=AT_ONCE), **terms})
     with running.database.transaction() as tx:
-        endpoints.add(tx, endpoint, Terms(**{"url": url, "overrides": bounds, **terms}))
-        endpoint_keys.rotate(tx, endpoint, SealedKey(key.key_id, "v1", sealed), grace=timedelta(0))
+        endpoint_edits.make(tx, endpoint, wanted, sealed(Vault([VAULT_KEY]), endpoint, key))
     return key
 
 

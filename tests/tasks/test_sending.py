@@ -3,14 +3,14 @@
 import threading
 from collections.abc import Iterator
 from datetime import timedelta
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
 
-from db import endpoint_keys
+from db import endpoint_keys, endpoints
 from db.deliveries import Taken
-from db.endpoint_keys import SealedKey, place
 from db.engine import Database
 from domain.endpoints import EndpointId
 from domain.signing import HmacKey, sign
@@ -22,7 +22,7 @@ from settings import settings
 from tasks import sending, webhooks
 from tasks.delivery import Drain
 from tasks.lane import BrokerUnavailable
-from tests.hooks import NO_WAIT, Hooks
+from tests.hooks import NO_WAIT, Hooks, fill_backlog
 
 VAULT_KEY = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="
 EP = EndpointId("ep")
@@ -80,8 +80,7 @@ def hooks(database: Database, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hooks
 
 def with_key(hooks: Hooks, url: str, key: HmacKey, vault_key: str = VAULT_KEY) -> None:
     hooks.endpoint(url=url)
-    sealed = Vault([vault_key]).seal(key.reveal(), place(EP, key.key_id))
-    hooks.call(endpoint_keys.rotate, "ep", SealedKey(key.key_id, "v1", sealed), grace=NO_WAIT)
+    hooks.call(endpoint_keys.rotate, "ep", sending.sealed(Vault([vault_key]), EP, key), grace=NO_WAIT)
 
 
 def test_a_tick_and_its_message_bring_a_signed_event_to_the_receiver(
@@ -161,9 +160,24 @@ def test_a_broker_that_is_away_costs_no_attempt(hooks: Hooks, monkeypatch: pytes
     assert (hooks.delivery().attempts, hooks.count("attempts")) == (0, 0)
 
 
-def test_tidying_cancels_what_waits_for_deleted_endpoints(hooks: Hooks) -> None:
+@pytest.mark.parametrize("count", [0, 1, 3, 7])
+def test_tidying_cancels_all_that_waits_for_deleted_endpoints_in_batches(
+    hooks: Hooks, monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
     hooks.endpoint()
-    hooks.placed("h")
+    fill_backlog(hooks, count)
     hooks.sql("UPDATE endpoints SET state = 'deleted'")
-    assert webhooks.tidy.run() == {"cancelled": 1, "keys": 0}
-    assert hooks.delivery().state == "cancelled"
+    monkeypatch.setattr(endpoints, "CANCEL_BATCH", 3)
+    monkeypatch.setattr(endpoints, "cancel_of_deleted", partial(endpoints.cancel_of_deleted, limit=3))
+    assert webhooks.tidy.run() == {"cancelled": count, "keys": 0}
+    assert hooks.count("deliveries", "state = 'cancelled'") == count
+
+
+def test_a_tidying_has_a_bound_and_the_next_one_goes_on(hooks: Hooks, monkeypatch: pytest.MonkeyPatch) -> None:
+    hooks.endpoint()
+    fill_backlog(hooks, 5)
+    hooks.sql("UPDATE endpoints SET state = 'deleted'")
+    monkeypatch.setattr(webhooks, "_MOST_BATCHES", 2)
+    monkeypatch.setattr(endpoints, "CANCEL_BATCH", 2)
+    monkeypatch.setattr(endpoints, "cancel_of_deleted", partial(endpoints.cancel_of_deleted, limit=2))
+    assert [webhooks.tidy.run()["cancelled"] for _ in range(3)] == [4, 1, 0]
