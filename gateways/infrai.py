@@ -117,12 +117,14 @@ class Infrai:
     def consume(self, queue: str, *, most: int, lease: timedelta) -> list[Message]:
         """Up to `most` (1 to 100) messages, hidden from others for the lease, in whole seconds.
 
-        It has no key: if the answer is lost, its messages come back when their lease ends.
+        Each call has a key of its own: a service that makes one of the body where there is none would answer every
+        later look like the first. If the answer is lost at every attempt, its messages come back when their lease ends.
         """
         if not 1 <= most <= LARGEST_BATCH:
             raise BadInput("most", f"is {most}; it must be from 1 to {LARGEST_BATCH}")
         body = {"queue": queue_name(queue), "max_messages": most, "visibility_timeout": _lease(lease)}
-        data = self._call("queue.consume", body=body, most=_HEAD_BYTES + most * _MESSAGE_BYTES)
+        room = _HEAD_BYTES + most * _MESSAGE_BYTES
+        data = self._call("queue.consume", body=body, most=room, intent=_once())
         return answers.messages("queue.consume", data)
 
     def ack(self, queue: str, message_id: str) -> bool:

@@ -131,12 +131,33 @@ def test_an_ack_whose_answer_is_dropped_is_done(talk: Talk, client: Infrai) -> N
     assert client.stats("q") == Stats(0, 0, 0, 0, 0.0)
 
 
+def test_a_consume_whose_answer_is_dropped_is_answered_again_with_the_same_messages(talk: Talk, client: Infrai) -> None:
+    published = client.publish("q", WORK, intent="a")
+    fault(talk, Kind.DROP)
+    assert [message.message_id for message in client.consume("q", most=1, lease=MINUTE)] == [published]
+    assert client.consume("q", most=1, lease=MINUTE) == []
+    assert talk.stats() == (0, 1, 0, 0)
+
+
 def test_what_a_lost_consume_took_comes_back_when_its_lease_ends(talk: Talk, client: Infrai) -> None:
     client.publish("q", WORK, intent="a")
-    fault(talk, Kind.DROP)
+    fault(talk, Kind.DROP, times=4)
+    with pytest.raises(Unreachable):
+        client.consume("q", most=1, lease=MINUTE)
     assert client.consume("q", most=1, lease=MINUTE) == []
     talk.server.advance(60)
     assert len(client.consume("q", most=1, lease=MINUTE)) == 1
+
+
+def test_every_look_is_a_look_of_its_own_where_the_service_makes_keys_of_bodies() -> None:
+    with talking(derived_keys=True) as talk, Infrai(talk.server.url, SecretStr(talk.server.key)) as client:
+        client.create_queue("q")
+        assert client.consume("q", most=1, lease=MINUTE) == []
+        ids = [client.publish("q", WORK, intent=intent) for intent in "ab"]
+        found = [client.consume("q", most=1, lease=MINUTE)[0].message_id for _ in ids]
+        assert found == ids
+        assert [client.ack("q", one) for one in ids] == [True, True]
+        assert talk.stats() == (0, 0, 0, 0)
 
 
 def test_a_service_that_stalls_meets_the_deadline_and_the_repeat_waits_for_the_first(talk: Talk) -> None:
