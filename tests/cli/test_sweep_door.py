@@ -35,6 +35,7 @@ def test_one_post_expires_what_is_due_and_the_next_changes_nothing(desk: Desk, a
             before = desk.everything()
             again = session.post(f"{told['url']}/sweep", json={}, timeout=20).json()
             assert again["claimed"] == 0
+            assert session.post(f"{told['url']}/sweep", headers={"X": "x" * 300_000}, timeout=20).status_code == 400
         after = desk.everything()
         assert {name for name in after if after[name] != before[name]} <= {"sweeps"}
         door.send_signal(signal.SIGINT)
