@@ -118,6 +118,14 @@ def test_a_task_option_that_is_not_one_of_ours_is_an_error() -> None:
             "8d",
             "HOLDFAST_WEBHOOK_KEY_GRACE: must be at most 7d",
         ),
+        ("HOLDFAST_BRIDGE_LEASE", "13h", "HOLDFAST_BRIDGE_LEASE: must be at most 12h"),
+        ("HOLDFAST_BRIDGE_LEASE", "10s", "HOLDFAST_RUN_BUDGET (10s) must be shorter than HOLDFAST_BRIDGE_LEASE (10s)"),
+        ("HOLDFAST_BRIDGE_TICK", "0s", "HOLDFAST_BRIDGE_TICK: duration: is zero; it must be longer than that"),
+        (
+            "HOLDFAST_INFRAI_QUEUE",
+            "a b",
+            "HOLDFAST_INFRAI_QUEUE: String should match pattern '^[A-Za-z0-9_.-]{1,76}$'",
+        ),
         ("HOLDFAST_WEBHOOK_SLOTS", "65", "HOLDFAST_WEBHOOK_SLOTS: Input should be less than or equal to 64"),
         (
             "HOLDFAST_WEBHOOK_LEASE",
