@@ -228,7 +228,8 @@ def test_a_queue_that_is_missing_and_a_key_that_was_revoked_are_errors_of_their_
 
 @pytest.mark.parametrize(
     ("url", "key"),
-    [("http://example.com", "k"), ("https://example.com/?project=1", "k"), ("ftp://example.com", "k"), ("https://10.0.0.1", "k"), ("", "k"),
+    [("http://example.com", "k"), ("https://example.com/?project=1", "k"),
+     ("ftp://example.com", "k"), ("https://10.0.0.1", "k"), ("", "k"),
      ("https://example.com", ""), ("https://example.com", "a b"), ("https://example.com", "k\r\nX: y"),
      ("https://example.com", "ä")],
 )  # fmt: skip
