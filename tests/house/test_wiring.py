@@ -7,6 +7,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import billiard.pool
 import pytest
 
 import celeryconfig
@@ -83,6 +84,14 @@ def test_every_task_acknowledges_late_and_keeps_no_result() -> None:
     for found in OURS.values():
         assert found.acks_late
         assert found.ignore_result
+
+
+def test_a_child_that_is_asked_to_end_waits_seconds_for_its_last_result_to_be_counted() -> None:
+    """The names are the library's: under others the half minute that it waits by default would be back, unseen."""
+    spawned = billiard.pool.Worker._ensure_messages_consumed.__code__.co_names
+    assert {"GUARANTEE_MESSAGE_CONSUMPTION_RETRY_LIMIT", "GUARANTEE_MESSAGE_CONSUMPTION_RETRY_INTERVAL"} <= set(spawned)
+    pool = billiard.pool
+    assert pool.GUARANTEE_MESSAGE_CONSUMPTION_RETRY_LIMIT * pool.GUARANTEE_MESSAGE_CONSUMPTION_RETRY_INTERVAL == 5
 
 
 def test_a_task_option_that_is_not_one_of_ours_is_an_error() -> None:
