@@ -19,6 +19,7 @@ from domain.contacts import check_mailbox
 from domain.durations import format_duration, parse_duration, parse_length, parse_lengths
 from domain.endpoints import LONGEST_GRACE, MOST_SLOTS
 from domain.errors import HoldfastError
+from domain.infrai import LONGEST_LEASE
 from domain.quiet_hours import Policy, Rules, parse_quiet_hours
 from domain.terms import read_leads
 from domain.webhooks import LADDER, LONGEST_LIFE, LONGEST_RETRY_AFTER, LONGEST_WAIT, MOST_ATTEMPTS, RetryPolicy
@@ -243,7 +244,7 @@ class Settings(BaseSettings):
     """The queue of the bridge; its dead letters go to the same name with `-dlq`."""
     bridge_tick: Duration = timedelta(seconds=1)
     """How often beat asks the bridge to publish and to consume."""
-    bridge_lease: Duration = timedelta(seconds=60)
+    bridge_lease: Annotated[Duration, _at_most(LONGEST_LEASE)] = timedelta(seconds=60)
     """How long a consumed message, and a batch being published, are left alone."""
     door_token: SecretStr = SecretStr("")
     """What opens the sweep door as a bearer token; 16 characters or more."""

@@ -13,7 +13,6 @@ from cli.output import Json, print_fields, print_json, say
 from cli.refusals import NotDone, refusals
 from db import bridge
 from domain.identity import hold_id
-from domain.infrai import CAPABILITIES
 from domain.text import clean_label
 from settings import settings
 
@@ -23,7 +22,8 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Holds carried by Infrai's queue.", rich_markup_mode=None)
 
-_USED = [name for name in CAPABILITIES if name.startswith("queue.") and "subscribe" not in name]
+_NEEDED = ("queue.create", "queue.consume", "queue.ack", "queue.stats", "queue.dlq.redrive")
+"""What the bridge cannot do without, besides publishing in one way or the other."""
 _NO_WAIT = timedelta(0)
 
 
@@ -36,13 +36,18 @@ def check(as_json: Json = False) -> int:
     from tasks.bridge import make_queues  # noqa: PLC0415 - Celery is slow to import
 
     with _service() as infrai:
-        found = infrai.check(_USED)
+        batches = infrai.check(["queue.publish_batch"])
+        found = infrai.check(_NEEDED) + (infrai.check(["queue.publish"]) if batches else [])
         as_wanted = not found and make_queues()
     if as_json:
-        differences = [{"capability": one.capability, "part": one.part, "told": str(one)} for one in found]
-        print_json({"differences": differences, "queue": settings().infrai_queue, "queue_as_wanted": as_wanted})
+        differences = [{"capability": one.capability, "part": one.part, "told": str(one)} for one in (*batches, *found)]
+        told = {"differences": differences, "one_by_one": bool(batches)}
+        print_json(told | {"queue": settings().infrai_queue, "queue_as_wanted": as_wanted})
     elif as_wanted:
-        print(f"the contract is as known; the queue {settings().infrai_queue} is there")
+        known = "known for what is needed" if batches else "known"
+        print(f"the contract is as {known}; the queue {settings().infrai_queue} is there")
+    for one in batches:
+        say(f"{one}; messages are published one by one")
     for one in found:
         say(f"{one}; bring this client up to date first")
     if not found and not as_wanted:
@@ -162,9 +167,13 @@ def _tick(verb: str, run: Callable[["Bridge"], "Bridged"], *, as_json: bool) -> 
     if as_json:
         print_json(done.as_data())
     elif done.closed is None:
-        print(f"{done.messages:,} messages {verb}" + (f", {done.acknowledged:,} acknowledged" * (verb == "consumed")))
+        print(f"{done.messages:,} messages {verb}" + _settled(done) * (verb == "consumed"))
     if done.closed is not None:
         say(f"the bridge is {done.closed}; `holdfast bridge resume` lets it go on")
     if done.error is not None:
         say(done.error)
     return 1 if done.error is not None or done.closed is not None else 0
+
+
+def _settled(done: "Bridged") -> str:
+    return f", {done.acknowledged:,} acknowledged" + (f", {done.gone:,} gone already" if done.gone else "")

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from web.door import Run
 
 _BACKLOG = 128
+_LARGEST_HEAD = 16 * 1024
+"""Bytes of a request's head. Of uvicorn's two readers of HTTP only h11 keeps to a limit."""
 _LONGEST_STOP = timedelta(seconds=60)
 
 
@@ -60,7 +62,7 @@ def sweep_door(
             config = uvicorn.Config(
                 door(keys, runs), lifespan="off", access_log=False, log_config=None, log_level="warning", ws="none",
                 server_header=False, timeout_graceful_shutdown=int(_LONGEST_STOP.total_seconds()),
-                h11_max_incomplete_event_size=16 * 1024,
+                http="h11", h11_max_incomplete_event_size=_LARGEST_HEAD,
             )  # fmt: skip
             signal.signal(signal.SIGHUP, signal.default_int_handler)
             uvicorn.Server(config).run([listener])

@@ -36,11 +36,21 @@ SELECT EXISTS (
 )
 """)
 
-_GIVE_UP_OLD_BATCHES = text("""
-UPDATE bridge_messages SET batch = NULL, batch_at = NULL, claimed_until = NULL, try = try + 1
-WHERE published_at IS NULL AND batch IS NOT NULL AND claimed_until <= now()
-  AND batch_at < now() - CAST(:old AS interval)
-""")
+_OLD = """
+m.published_at IS NULL AND m.batch IS NOT NULL AND m.claimed_until <= now()
+AND m.batch_at < now() - CAST(:old AS interval)
+"""
+_OVERTAKEN = """
+EXISTS (
+    SELECT FROM bridge_messages AS n WHERE n.hold_id = m.hold_id AND n.version = m.version AND n.try > m.try
+)
+"""
+
+_FORGET_OLD_IF_OVERTAKEN = text(f"DELETE FROM bridge_messages AS m WHERE {_OLD} AND {_OVERTAKEN}")  # noqa: S608 - constants of this file
+_GIVE_UP_OLD_BATCHES = text(f"""
+UPDATE bridge_messages AS m SET batch = NULL, batch_at = NULL, claimed_until = NULL, try = try + 1
+WHERE {_OLD} AND NOT {_OVERTAKEN}
+""")  # noqa: S608 - constants of this file
 
 _TAKE_A_BATCH_WHOSE_LEASE_ENDED = text("""
 WITH ended AS (
@@ -219,10 +229,11 @@ def take(tx: Tx, limit: int, *, lease: timedelta, old: timedelta) -> Batch | Non
     Two at once: rows that one has locked are skipped by the other, and a batch has one lease. Dies after the commit,
     before or during the call, or before `published`: one lease later the very same batch is taken again, with the same
     id and delays, so that the service knows the call. One that is `old` is given up instead: its delays no longer fit,
-    so its messages are published by another call, as their next try; if the first was taken after all, the copy is a
-    duplicate. What its hold no longer needs is forgotten here.
+    so its messages are published by another call, as their next try, unless a routing has written that already; if the
+    first was taken after all, the copy is a duplicate. What its hold no longer needs is forgotten here.
     """
     by_index(tx)
+    tx.execute(_FORGET_OLD_IF_OVERTAKEN, {"old": old})
     tx.execute(_GIVE_UP_OLD_BATCHES, {"old": old})
     again = tx.execute(_TAKE_A_BATCH_WHOSE_LEASE_ENDED, {"lease": lease}).all()
     if again:

@@ -42,12 +42,12 @@ INSERT INTO bridge_messages (hold_id, version, try, expires_at, publish_at)
 SELECT h.id, h.version, coalesce(newest.try, 0) + 1, h.expires_at, greatest(now(), h.expires_at - {HORIZON})
 FROM holds AS h JOIN cohort_paths AS c ON c.cohort = h.cohort
 LEFT JOIN LATERAL (
-    SELECT m.try, m.published_at FROM bridge_messages AS m WHERE m.hold_id = h.id AND m.version = h.version
-    ORDER BY m.try DESC LIMIT 1
+    SELECT m.try, coalesce(m.published_at, m.batch_at) AS sent_at FROM bridge_messages AS m
+    WHERE m.hold_id = h.id AND m.version = h.version ORDER BY m.try DESC LIMIT 1
 ) AS newest ON true
 WHERE h.id > :after AND h.id <= :last AND h.status = 'held'
   AND h.cohort = ANY(CAST(:cohorts AS integer[])) AND c.path = 'infrai'
-  AND (newest.try IS NULL OR newest.published_at < c.routed_at)
+  AND (newest.try IS NULL OR newest.sent_at < c.routed_at)
 ON CONFLICT DO NOTHING
 """)  # noqa: S608 - the part is a constant of this project
 
@@ -186,7 +186,8 @@ def _fill(tx: Tx, asked: dict[str, object]) -> int:
     """Write the messages that are missing.
 
     Twice, or beside `place` and `extend`: the key lets one through. One that was published before the cohort came
-    here may have been consumed as `elsewhere`, so the hold gets another try; a copy changes nothing.
+    here may have been consumed as `elsewhere`, so the hold gets another try; a copy changes nothing. So may one whose
+    publisher has not yet said how its call ended: repeated under the same key, that call makes no second message.
     """
     return tx.execute(_WRITE_MISSING_MESSAGES, asked).rowcount
 

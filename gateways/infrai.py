@@ -19,9 +19,10 @@ from gateways import infrai_answers as answers
 from gateways.infrai_answers import Job, Message, Run, Stats
 from gateways.infrai_calls import Call, Caller, Json, Patience
 from gateways.infrai_discovery import Difference, differences, ensure_unchanged
-from gateways.infrai_errors import Conflicting, NotThere
+from gateways.infrai_errors import Conflicting, ContractChanged, NotThere
 from gateways.infrai_terms import CronTerms, Outgoing, QueueTerms, given
 from gateways.infrai_wire import Wire, check_origin
+from gateways.side_by_side import side_by_side
 
 _MESSAGE_BYTES = 800_000
 """What one consumed message may take in an answer: its payload at the limit with every letter escaped, which makes it
@@ -52,6 +53,8 @@ class Infrai:
         self._wire = Wire(target, connections=connections, ca_file=ca_file)
         self.calls = Caller(self._wire, text, patience or Patience())
         self._unverified = set(CAPABILITIES) if verify else set()
+        self._connections = connections
+        self._at_once: int | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -97,10 +100,25 @@ class Infrai:
         body = {"queue": queue_name(queue)} | message.as_data()
         return answers.message_id("queue.publish", self._call("queue.publish", body=body, intent=intent))
 
-    def publish_batch(self, queue: str, messages: Sequence[Outgoing], *, intent: str) -> list[str]:
+    def at_once(self) -> int:
+        """How many messages one `publish_batch` should be given: 100, or as many as go side by side one by one.
+
+        No public client makes the call for batches, so a service may have none, or another one than is known here.
+        """
+        if self._at_once is None:
+            try:
+                self._ensure("queue.publish_batch")
+            except ContractChanged:
+                self._at_once = self._connections
+            else:
+                self._at_once = LARGEST_BATCH
+        return self._at_once
+
+    def publish_batch(self, queue: str, messages: Sequence[Outgoing], *, intent: str) -> list[str | None]:
         """Publish up to 100 messages, all or none, once for this intent; returns their ids in order.
 
-        Where the service has no such call they go one by one, each with an intent of its own.
+        Where the service has no such call they go one by one, each with an intent of its own. None stands for one that
+        was published before with another body, and stands.
 
         Raises:
             BadInput, NotThere, Conflicting: as `publish`.
@@ -108,21 +126,38 @@ class Infrai:
         if not 1 <= len(messages) <= LARGEST_BATCH:
             raise BadInput("messages", f"are {len(messages)}; a batch has 1 to {LARGEST_BATCH}")
         body = {"queue": queue_name(queue), "messages": [message.as_data() for message in messages]}
+        if self.at_once() < LARGEST_BATCH:
+            return self._one_by_one(queue, messages, intent)
         try:
             data = self._call("queue.publish_batch", body=body, intent=intent)
         except NotThere:
-            return [self.publish(queue, one, intent=f"{intent}#{place}") for place, one in enumerate(messages)]
-        return answers.message_ids("queue.publish_batch", data, len(messages))
+            return self._one_by_one(queue, messages, intent)
+        return [*answers.message_ids("queue.publish_batch", data, len(messages))]
+
+    def _one_by_one(self, queue: str, messages: Sequence[Outgoing], intent: str) -> list[str | None]:
+        """Side by side, but where they have groups, whose order must stay."""
+
+        def publish(numbered: tuple[int, Outgoing]) -> str | None:
+            place, message = numbered
+            try:
+                return self.publish(queue, message, intent=f"{intent}#{place}")
+            except Conflicting:
+                return None
+
+        grouped = any(message.group is not None for message in messages)
+        return side_by_side(publish, enumerate(messages), 1 if grouped else self._connections)
 
     def consume(self, queue: str, *, most: int, lease: timedelta) -> list[Message]:
         """Up to `most` (1 to 100) messages, hidden from others for the lease, in whole seconds.
 
-        It has no key: if the answer is lost, its messages come back when their lease ends.
+        Each call has a key of its own: a service that makes one of the body where there is none would answer every
+        later look like the first. If the answer is lost at every attempt, its messages come back when their lease ends.
         """
         if not 1 <= most <= LARGEST_BATCH:
             raise BadInput("most", f"is {most}; it must be from 1 to {LARGEST_BATCH}")
         body = {"queue": queue_name(queue), "max_messages": most, "visibility_timeout": _lease(lease)}
-        data = self._call("queue.consume", body=body, most=_HEAD_BYTES + most * _MESSAGE_BYTES)
+        room = _HEAD_BYTES + most * _MESSAGE_BYTES
+        data = self._call("queue.consume", body=body, most=room, intent=_once())
         return answers.messages("queue.consume", data)
 
     def ack(self, queue: str, message_id: str) -> bool:
@@ -206,11 +241,15 @@ class Infrai:
         return True
 
     def _call(self, capability: str, **options: Any) -> Json:
-        """One call, after the check of its capability. Two threads at once check twice, which is no harm."""
+        """One call, after the check of its capability."""
+        self._ensure(capability)
+        return self.calls.data(Call(capability=capability, **options))
+
+    def _ensure(self, capability: str) -> None:
+        """Two threads at once check twice, which is no harm."""
         if capability in self._unverified:
             ensure_unchanged(self.calls, capability)
             self._unverified.discard(capability)
-        return self.calls.data(Call(capability=capability, **options))
 
 
 def _once() -> str:

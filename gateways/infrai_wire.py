@@ -75,6 +75,8 @@ def check_origin(raw: str, field: str) -> Target:
         target = check_url(raw.rstrip("/"), dangerous=True)
     except BadInput as refused:
         raise BadInput(field, refused.cause) from None
+    if "?" in target.url:
+        raise BadInput(field, "has a query; write the address alone, like https://api.example.com")
     if target.scheme == "http" and target.host not in _LOOPBACK:
         raise BadInput(field, "must begin with https://; plain http is for this machine only")
     return target

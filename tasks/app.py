@@ -6,6 +6,7 @@ from functools import cache
 from math import ceil
 from typing import Any, ParamSpec, TypeVar
 
+import billiard.pool
 from celery import Celery, Task, current_task
 from celery.signals import worker_process_init
 from sqlalchemy.exc import DBAPIError
@@ -16,6 +17,11 @@ from domain.paths import Carrier, Path
 from domain.sweeping import ClaimPolicy
 from settings import settings
 from tasks import logs  # noqa: F401 - imported for its signal handlers
+
+# A pool's child that is asked to end waits until the worker has counted its last result, which a worker that has
+# stopped reading never does: one stop in thirty took the 30 s that it waits by default. What was not counted is not
+# acknowledged and comes again, which is a duplicate.
+billiard.pool.GUARANTEE_MESSAGE_CONSUMPTION_RETRY_LIMIT = 50  # times 0.1 s: a busy worker may take a moment
 
 _LONGEST_ID = 200
 _MOST_RETRIES = 1000

@@ -5,7 +5,6 @@ Whatever the service does (lose, repeat, reorder, answer late or not at all) cha
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -26,6 +25,7 @@ from gateways.infrai import Infrai
 from gateways.infrai_answers import Message
 from gateways.infrai_errors import Conflicting, InfraiError, WaitAsked
 from gateways.infrai_terms import Outgoing
+from gateways.side_by_side import side_by_side
 from tasks.expiry import apply_each
 from tasks.messages import bury
 
@@ -45,6 +45,8 @@ class Bridged:
     run: int | None = None
     messages: int = 0
     acknowledged: int = 0
+    gone: int = 0
+    """Messages that somebody else had acknowledged before, or that went with their queue."""
     too_soon: bool = False
     closed: str | None = None
     error: str | None = None
@@ -52,7 +54,7 @@ class Bridged:
     def as_data(self) -> dict[str, object]:
         """The run as JSON carries it."""
         return {
-            "run": self.run, "messages": self.messages, "acknowledged": self.acknowledged,
+            "run": self.run, "messages": self.messages, "acknowledged": self.acknowledged, "gone": self.gone,
             "too_soon": self.too_soon, "closed": self.closed, "error": self.error,
         }  # fmt: skip
 
@@ -114,8 +116,13 @@ class Bridge:
         return tally.told()
 
     def _take(self) -> Batch | None:
+        """A batch that one round of calls can publish, also where messages go one by one.
+
+        Else a slow service would never get to a batch's end within the time that a task has.
+        """
+        most = self.client.at_once()
         with self.db.transaction() as tx:
-            return bridge.take(tx, LARGEST_BATCH, lease=self.lease, old=self.bounds.grace)
+            return bridge.take(tx, most, lease=self.lease, old=self.bounds.grace)
 
     def _publish(self, tally: "_Tally", batch: Batch) -> int:
         """Publish a batch and note it. The first of two publications of one batch stands, so their ids may be lost."""
@@ -140,9 +147,7 @@ class Bridge:
             run = tally.run = tally.run or sweeps.open_run(tx, bridge.CONSUMING)
             sweeps.observed(tx, run, len(messages))
         tally.messages += len(messages)
-        done = self.apply(run, messages)
-        acknowledged = self._acknowledge(done)
-        tally.acknowledged += acknowledged
+        acknowledged = self._acknowledge(tally, self.apply(run, messages))
         with self.db.transaction() as tx:
             sweeps.published(tx, run, acknowledged)
 
@@ -164,22 +169,19 @@ class Bridge:
     def _bury(self, by: Carrier, message: Message, problem: BadInput) -> None:
         bury(self.db, replace(by, message_id=_name([message])), message.payload, problem)
 
-    def _acknowledge(self, messages: Sequence[Message]) -> int:
+    def _acknowledge(self, tally: "_Tally", messages: Sequence[Message]) -> int:
         """One call each, side by side; what could not be acknowledged comes again, and changes nothing."""
-        with ThreadPoolExecutor(self.connections) as pool:
-            try:
-                return sum(pool.map(self._acknowledge_one, messages))
-            except InfraiError:
-                pool.shutdown(cancel_futures=True)
-                raise
+        told = side_by_side(self._acknowledge_one, messages, self.connections)
+        tally.acknowledged += told.count(True)
+        tally.gone += told.count(False)
+        return told.count(True)
 
-    def _acknowledge_one(self, message: Message) -> bool:
-        """False: it has an id that no request can hold, and goes to the service's dead letters in the end."""
+    def _acknowledge_one(self, message: Message) -> bool | None:
+        """False: it was gone already. None: its id is one that no request can hold, and the service will bury it."""
         try:
-            self.client.ack(self.queue, message.message_id)
+            return self.client.ack(self.queue, message.message_id)
         except BadInput:
-            return False
-        return True
+            return None
 
     @contextmanager
     def _recorded(self, tally: "_Tally") -> Iterator[None]:
@@ -206,12 +208,13 @@ class _Tally:
     run: Run | None
     messages: int = 0
     acknowledged: int = 0
+    gone: int = 0
     error: str | None = None
 
     def told(self) -> Bridged:
         return Bridged(
             run=None if self.run is None else self.run.id,
-            messages=self.messages, acknowledged=self.acknowledged, error=self.error,
+            messages=self.messages, acknowledged=self.acknowledged, gone=self.gone, error=self.error,
         )  # fmt: skip
 
 

@@ -18,6 +18,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp
 
 from domain.errors import BadInput, HoldfastError
@@ -49,6 +50,10 @@ class Keys:
         for name, value in values.items():
             if len(value) < SHORTEST_SECRET or not value.isascii():
                 raise BadInput(name, f"must have {SHORTEST_SECRET} ASCII characters or more")
+            if not value.isprintable() or value != value.strip():
+                raise BadInput(
+                    name, "has a line break or a blank at its end, or a sign that no header may hold; cut it off"
+                )
 
     def fit(self, headers: Mapping[str, str], body: bytes) -> bool:
         """Whether this call may come in; compared in constant time, and a key that is not set opens nothing."""
@@ -78,7 +83,7 @@ class _Room:
 
 def door(keys: Keys, runs: Mapping[str, Run]) -> ASGIApp:
     """The application: `POST /NAME` for each of these runs, and nothing else."""
-    app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None)
+    app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False)
     for name, run in runs.items():
         app.add_api_route(f"/{name}", _endpoint(keys, name, _Room(run)), methods=["POST"], response_model=None)
     app.add_exception_handler(HTTPException, _refused)
@@ -117,6 +122,10 @@ async def _body(request: Request) -> bytes:
                     raise HTTPException(413, f"the body is larger than {LARGEST_BODY} bytes", {"Connection": "close"})
     except TimeoutError:
         raise HTTPException(408, "the body did not come in time", {"Connection": "close"}) from None
+    except (
+        ClientDisconnect
+    ):  # nobody hears the answer; left alone it would be a traceback for whoever likes to make one
+        raise HTTPException(400, "the body did not come whole") from None
     return bytes(body)
 
 

@@ -50,6 +50,8 @@ def faulty(fault: Fault) -> Answer:
             return Answer(fault.status, page, [(b"content-type", b"text/html"), *wait])
         case Kind.RATE_LIMIT:
             code, hint = CODES["RATE_LIMIT_USER"], "slow down"
+        case Kind.REFUSE:
+            code, hint = CODES[fault.code], "refused by order"
         case _:
             code, hint = CODES["MAINTENANCE"], "back soon"
     return Answer(code.status, _failed(code, hint), [*_JSON, *wait])

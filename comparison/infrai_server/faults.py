@@ -4,11 +4,12 @@ from enum import StrEnum
 from threading import Lock
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
+from comparison.infrai_server.problems import CODES
 from comparison.infrai_server.queue import ORDERLY, Handing
 
-_ANSWERED_AT_ONCE = frozenset({"rate_limit", "maintenance", "not_json"})
+_ANSWERED_AT_ONCE = frozenset({"rate_limit", "maintenance", "refuse", "not_json"})
 
 
 class Kind(StrEnum):
@@ -18,6 +19,8 @@ class Kind(StrEnum):
     """429 RATE_LIMIT_USER; nothing was done."""
     MAINTENANCE = "maintenance"
     """503 MAINTENANCE; nothing was done."""
+    REFUSE = "refuse"
+    """A code of your choice with its status; nothing was done."""
     NOT_JSON = "not_json"
     """A page of HTML with a status of your choice; nothing was done."""
     DROP = "drop"
@@ -28,6 +31,12 @@ class Kind(StrEnum):
     """A consume hands out so many messages without hiding them."""
     REORDER = "reorder"
     """A consume hands out the newest first."""
+
+
+def _known(code: str) -> str:
+    if code not in CODES:
+        raise ValueError(f"is no code; there are {', '.join(CODES)}")
+    return code
 
 
 class Fault(BaseModel):
@@ -43,6 +52,8 @@ class Fault(BaseModel):
     """Seconds, in `Retry-After`; None leaves the header out."""
     as_date: bool = False
     """`Retry-After` as an HTTP date."""
+    code: Annotated[str, AfterValidator(_known)] = "UNKNOWN_ERROR"
+    """What a call is refused with."""
     status: Annotated[int, Field(ge=200, le=599)] = 429
     """Of the page of HTML."""
     seconds: Annotated[float, Field(ge=0, le=600)] = 0.5

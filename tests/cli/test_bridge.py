@@ -89,7 +89,7 @@ def test_a_message_is_published_again_only_when_it_was_published(
     assert desk.sql("SELECT try FROM bridge_messages ORDER BY try") == [(1,), (2,)]
 
 
-def test_a_discovery_that_says_otherwise_is_told_and_no_queue_is_made(
+def test_a_key_that_does_not_fit_is_told_and_not_shown(
     holdfast: Command, service: LocalInfrai, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("INFRAI_API_KEY", "ifr_another_key")
@@ -97,6 +97,52 @@ def test_a_discovery_that_says_otherwise_is_told_and_no_queue_is_made(
     assert said.code == 1
     assert "set INFRAI_API_KEY" in said.err
     assert "ifr_another_key" not in said.err
+
+
+def without(service: LocalInfrai, monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
+    """Let discovery tell nothing of these calls."""
+    documents = service.app.documents
+    real = documents.detail
+    monkeypatch.setattr(documents, "detail", lambda name: None if name in names else real(name))
+
+
+def test_a_discovery_that_says_otherwise_is_told_and_no_queue_is_made(
+    holdfast: Command, service: LocalInfrai, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    without(service, monkeypatch, "queue.ack")
+    said = holdfast("bridge", "check")
+    assert (said.code, said.out) == (1, "")
+    assert said.err == (
+        "holdfast: queue.ack: capability is not in discovery, this client has POST /v1/queue/ack; "
+        "bring this client up to date first\n"
+    )
+    assert "there is no queue" in holdfast("bridge", "stats").err
+
+
+def test_calls_that_the_bridge_can_do_without_are_not_asked_for(
+    holdfast: Command, service: LocalInfrai, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    without(service, monkeypatch, "queue.publish_batch", "queue.nack", "queue.delete", "queue.push_subscribe")
+    said = holdfast("bridge", "check")
+    assert (said.code, said.out) == (
+        0, "the contract is as known for what is needed; the queue holdfast-expiry is there\n",
+    )  # fmt: skip
+    assert said.err == (
+        "holdfast: queue.publish_batch: capability is not in discovery, this client has POST /v1/queue/publish_batch; "
+        "messages are published one by one\n"
+    )
+    told = json.loads(holdfast("bridge", "check", "--json").out)
+    assert (told["one_by_one"], told["queue_as_wanted"]) == (True, True)
+
+
+def test_where_messages_cannot_be_published_in_either_way_no_queue_is_made(
+    holdfast: Command, service: LocalInfrai, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    without(service, monkeypatch, "queue.publish_batch", "queue.publish")
+    said = holdfast("bridge", "check")
+    assert said.code == 1
+    assert said.err.count("queue.publish: capability is not in discovery") == 1
+    assert "there is no queue" in holdfast("bridge", "stats").err
 
 
 @pytest.mark.parametrize(

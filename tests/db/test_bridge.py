@@ -7,10 +7,11 @@ from threading import Barrier
 
 import pytest
 
-from db import bridge, trace
+from db import bridge, cohorts, trace
 from db.bridge import Backlog, Batch, Open, Paused, Resting
 from db.engine import Database, Tx
 from domain.identity import HoldId
+from domain.paths import Path
 from domain.terms import For, Until
 from domain.tracing import Step
 from tests.helpers import Desk, whole_second
@@ -102,6 +103,19 @@ def test_one_whose_delays_no_longer_fit_becomes_the_next_try_of_each(desk: Desk)
     assert second.id != first.id
     assert second.at > first.at
     assert [(line.hold_id, line.try_) for line in second.lines] == [("a", 2)]
+
+
+def test_one_whose_next_try_a_routing_has_written_already_is_forgotten_when_its_delays_no_longer_fit(
+    desk: Desk, database: Database
+) -> None:
+    desk.placed("a")
+    first = taken(desk)
+    desk.sql("UPDATE cohort_paths SET routed_at = clock_timestamp()")
+    assert [cohorts.route(database, range(100), Path.INFRAI).written for _ in range(2)] == [1, 0]
+    assert desk.sql("SELECT try, batch FROM bridge_messages ORDER BY try") == [(1, first.id), (2, None)]
+    let_leases_end(desk, taken=OLD + SECOND)
+    assert [(line.hold_id, line.try_) for line in taken(desk).lines] == [("a", 2)]
+    assert desk.count("bridge_messages") == 1
 
 
 def test_two_at_once_share_what_is_due(desk: Desk, database: Database) -> None:

@@ -92,12 +92,35 @@ def test_a_batch_is_published_in_order_and_once(client: Infrai) -> None:
 
 def test_where_there_is_no_batch_they_go_one_by_one_each_once(client: Infrai, talk: Talk) -> None:
     batch = [Outgoing(payload={"n": n}) for n in range(3)]
-    client.check(["queue.publish_batch"])
-    client._unverified.discard("queue.publish_batch")
+    assert client.at_once() == 100
     del talk.server.app._plain["/v1/queue/publish_batch"]
     ids = client.publish_batch("q", batch, intent="b")
     assert client.publish_batch("q", batch, intent="b") == ids
-    assert [message.message_id for message in client.consume("q", most=9, lease=MINUTE)] == ids
+    found = {message.message_id: message.payload for message in client.consume("q", most=9, lease=MINUTE)}
+    assert [found.pop(str(one)) for one in ids] == [{"n": 0}, {"n": 1}, {"n": 2}]
+    assert found == {}
+
+
+def test_of_messages_that_go_one_by_one_one_that_was_published_otherwise_stands_and_the_others_go(
+    client: Infrai, talk: Talk
+) -> None:
+    del talk.server.app._plain["/v1/queue/publish_batch"]
+    first = client.publish_batch("q", [Outgoing(payload={"n": n}) for n in range(2)], intent="b")
+    again = [Outgoing(payload={"n": n}) for n in (0, 7, 2)]
+    ids = client.publish_batch("q", again, intent="b")
+    assert (ids[0], ids[1]) == (first[0], None)
+    assert ids[2] not in {None, *first}
+    assert client.stats("q").visible == 3
+
+
+def test_messages_of_a_group_that_go_one_by_one_stay_in_order(client: Infrai, talk: Talk) -> None:
+    client.create_queue("f", QueueTerms(fifo=True))
+    del talk.server.app._plain["/v1/queue/publish_batch"]
+    ids = client.publish_batch("f", [Outgoing(payload={"n": n}, group="g") for n in range(20)], intent="b")
+    for expected in ids:
+        [message] = client.consume("f", most=9, lease=MINUTE)
+        assert message.message_id == expected
+        client.ack("f", message.message_id)
 
 
 def test_what_is_gone_is_told_and_is_no_error(client: Infrai) -> None:
@@ -205,7 +228,8 @@ def test_a_queue_that_is_missing_and_a_key_that_was_revoked_are_errors_of_their_
 
 @pytest.mark.parametrize(
     ("url", "key"),
-    [("http://example.com", "k"), ("ftp://example.com", "k"), ("https://10.0.0.1", "k"), ("", "k"),
+    [("http://example.com", "k"), ("https://example.com/?project=1", "k"),
+     ("ftp://example.com", "k"), ("https://10.0.0.1", "k"), ("", "k"),
      ("https://example.com", ""), ("https://example.com", "a b"), ("https://example.com", "k\r\nX: y"),
      ("https://example.com", "ä")],
 )  # fmt: skip

@@ -100,3 +100,24 @@ def test_discovery_may_ask_for_time_and_is_asked_again_afterwards(talk: Talk, cl
     assert asked.value.after == timedelta(seconds=60)
     client.publish("q", WORK, intent="a")
     assert talk.stats() == (1, 0, 0, 0)
+
+
+@pytest.mark.parametrize("told", [None, {"method": "PUT"}, {"available": False}], ids=["gone", "otherwise", "away"])
+def test_where_discovery_knows_no_such_batch_messages_go_one_by_one_and_it_is_asked_once(
+    talk: Talk, client: Infrai, monkeypatch: pytest.MonkeyPatch, told: dict[str, Any] | None
+) -> None:
+    documents, asked = talk.server.app.documents, list[str]()
+    real = documents.detail
+
+    def detail(name: str) -> Any:
+        asked.append(name)
+        if name != "queue.publish_batch":
+            return real(name)
+        return None if told is None else real(name) | told
+
+    monkeypatch.setattr(documents, "detail", detail)
+    assert client.at_once() == 8
+    for intent in ("b", "b", "c"):
+        assert len(client.publish_batch("q", [WORK, WORK], intent=intent)) == 2
+    assert talk.stats() == (4, 0, 0, 0)
+    assert asked.count("queue.publish_batch") == 1

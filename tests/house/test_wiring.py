@@ -7,6 +7,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import billiard.pool
 import pytest
 
 import celeryconfig
@@ -85,6 +86,15 @@ def test_every_task_acknowledges_late_and_keeps_no_result() -> None:
         assert found.ignore_result
 
 
+def test_a_child_that_is_asked_to_end_waits_seconds_for_its_last_result_to_be_counted() -> None:
+    """The names are the library's: under others the half minute that it waits by default would be back, unseen."""
+    source = inspect.getsource(billiard.pool)
+    assert "range(GUARANTEE_MESSAGE_CONSUMPTION_RETRY_LIMIT)" in source
+    assert "sleep(GUARANTEE_MESSAGE_CONSUMPTION_RETRY_INTERVAL)" in source
+    pool = billiard.pool
+    assert pool.GUARANTEE_MESSAGE_CONSUMPTION_RETRY_LIMIT * pool.GUARANTEE_MESSAGE_CONSUMPTION_RETRY_INTERVAL == 5
+
+
 def test_a_task_option_that_is_not_one_of_ours_is_an_error() -> None:
     with pytest.raises(TypeError):
         task("test.typo", soft_limit=timedelta(1), hard_limit=timedelta(2), acks_layte=True)  # type: ignore[call-arg]
@@ -117,6 +127,14 @@ def test_a_task_option_that_is_not_one_of_ours_is_an_error() -> None:
             "HOLDFAST_WEBHOOK_KEY_GRACE",
             "8d",
             "HOLDFAST_WEBHOOK_KEY_GRACE: must be at most 7d",
+        ),
+        ("HOLDFAST_BRIDGE_LEASE", "13h", "HOLDFAST_BRIDGE_LEASE: must be at most 12h"),
+        ("HOLDFAST_BRIDGE_LEASE", "10s", "HOLDFAST_RUN_BUDGET (10s) must be shorter than HOLDFAST_BRIDGE_LEASE (10s)"),
+        ("HOLDFAST_BRIDGE_TICK", "0s", "HOLDFAST_BRIDGE_TICK: duration: is zero; it must be longer than that"),
+        (
+            "HOLDFAST_INFRAI_QUEUE",
+            "a b",
+            "HOLDFAST_INFRAI_QUEUE: String should match pattern '^[A-Za-z0-9_.-]{1,76}$'",
         ),
         ("HOLDFAST_WEBHOOK_SLOTS", "65", "HOLDFAST_WEBHOOK_SLOTS: Input should be less than or equal to 64"),
         (

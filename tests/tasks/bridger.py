@@ -37,7 +37,10 @@ class Telling:
     def __init__(self, client: Infrai) -> None:
         self._client = client
 
-    def publish_batch(self, *arguments: Any, **options: Any) -> list[str]:
+    def at_once(self) -> int:
+        return self._client.at_once()
+
+    def publish_batch(self, *arguments: Any, **options: Any) -> list[str | None]:
         ids = self._client.publish_batch(*arguments, **options)
         say("called")
         return ids

@@ -84,6 +84,26 @@ def test_a_consumer_killed_between_the_commit_and_the_acknowledgement_expires_no
     assert clean(database)
 
 
+def test_a_message_whose_publisher_was_killed_is_not_lost_when_its_cohort_goes_away_and_back(
+    desk: Desk, database: Database, server: LocalInfrai, client: Infrai, over: Bridge
+) -> None:
+    """While the cohort was away its message was consumed as `elsewhere`; the killed call repeated makes no other."""
+    for number in range(3):
+        desk.overdue(f"h{number}")
+    killed_at("called", desk, server, "publish")
+    cohorts.route(database, COHORTS, Path.SWEEP)
+    assert over.consume(apart=NO_WAIT).acknowledged == 3
+    assert desk.count("receipts", "tally ? 'elsewhere'") == 1
+    cohorts.route(database, COHORTS, Path.INFRAI)
+    desk.sql("UPDATE bridge_messages SET claimed_until = now() WHERE batch IS NOT NULL")
+    assert over.publish(apart=NO_WAIT).messages == 6
+    assert over.consume(apart=NO_WAIT).acknowledged == 3
+    assert desk.count("holds", "status = 'expired'") == 3
+    assert desk.count("effects", "kind = 'expired'") == 3
+    assert client.stats(QUEUE).in_flight == 0
+    assert clean(database)
+
+
 def test_a_move_that_is_killed_is_finished_by_the_same_command(desk: Desk, database: Database) -> None:
     desk.sql("UPDATE cohort_paths SET path = 'sweep', routed_at = NULL, bridged_at = NULL")
     for number in range(20):

@@ -1,12 +1,15 @@
 """Holds carried over the local contract server: each expires once, whatever the service does."""
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import pytest
+from pydantic import SecretStr
 
+from comparison.infrai_server.contract import Contract
 from comparison.infrai_server.faults import Fault, Kind
-from comparison.infrai_server.serve import LocalInfrai
+from comparison.infrai_server.serve import LocalInfrai, running
 from db import bridge, reconcile
 from db.engine import Database
 from domain.holds import Status
@@ -15,7 +18,7 @@ from domain.terms import For
 from gateways.infrai import Infrai
 from gateways.infrai_terms import Outgoing
 from tasks.bridging import Bridge, Bridged
-from tests.bridged import LEASE, NO_WAIT, QUEUE
+from tests.bridged import LEASE, NO_WAIT, QUEUE, bridge_to, ready_client
 from tests.helpers import Desk, without_receipts
 
 TWO_HOURS = timedelta(hours=2)
@@ -117,6 +120,54 @@ class TestTheWay:
 
 class TestFaultsOfTheService:
     """What the service does wrong changes only when a hold is expired."""
+
+    def test_a_service_without_batches_takes_each_message_once_in_lots_that_one_round_of_calls_publishes(
+        self, desk: Desk, over: Bridge, server: LocalInfrai, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        for number in range(20):
+            desk.overdue(f"h{number:02}")
+        documents = server.app.documents
+        real = documents.detail
+        monkeypatch.setattr(documents, "detail", lambda name: None if name == "queue.publish_batch" else real(name))
+        server.faults.add(Fault(kind=Kind.DROP, path="/v1/queue/publish", times=3))
+        with Infrai(server.url, SecretStr(server.key)) as client:
+            done = publish(replace(over, client=client))
+            assert (done.messages, done.error) == (20, None)
+            assert client.stats(QUEUE).visible == 20
+        sizes = desk.sql("SELECT count(*) AS messages FROM bridge_messages GROUP BY batch ORDER BY messages")
+        assert [row.messages for row in sizes] == [4, 8, 8]
+        assert consume(over).acknowledged == 20
+        assert set(statuses(desk).values()) == {"expired"}
+
+    def test_a_service_that_makes_keys_of_bodies_hands_out_what_comes_after_an_empty_look(
+        self, desk: Desk, database: Database
+    ) -> None:
+        with running(Contract(derived_keys=True)) as service, ready_client(service) as client:
+            over = bridge_to(database, client)
+            assert consume(over).messages == 0
+            for number in range(5):
+                desk.overdue(f"h{number}")
+            assert publish(over).messages == 5
+            assert consume(over).acknowledged == 5
+        assert set(statuses(desk).values()) == {"expired"}
+
+    def test_what_went_with_its_queue_before_the_acknowledgement_is_counted_as_gone(
+        self, desk: Desk, over: Bridge, client: Infrai, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        desk.overdue("h")
+        publish(over)
+        real = Bridge.apply
+
+        def applied(self: Bridge, *arguments: Any) -> Any:
+            done = real(self, *arguments)
+            client.delete_queue(QUEUE)
+            return done
+
+        monkeypatch.setattr(Bridge, "apply", applied)
+        done = consume(over)
+        assert (done.messages, done.acknowledged, done.gone) == (1, 0, 1)
+        assert "there is no queue holdfast-expiry" in str(done.error)
+        assert statuses(desk) == {"h": "expired"}
 
     def test_an_answer_lost_after_the_effect_publishes_once(
         self, desk: Desk, over: Bridge, server: LocalInfrai, client: Infrai

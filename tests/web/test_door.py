@@ -115,6 +115,9 @@ def test_whoever_does_not_fit_runs_nothing(url: str, runs: Runs, headers: dict[s
         ("PUT", "/sweep", 405),
         ("POST", "/", 404),
         ("POST", "/sweep/x", 404),
+        ("POST", "/sweep/", 404),
+        ("DELETE", "/sweep", 405),
+        ("OPTIONS", "/sweep", 405),
         ("GET", "/docs", 404),
         ("GET", "/openapi.json", 404),
         ("POST", "/bridge-publish", 404),
@@ -122,9 +125,43 @@ def test_whoever_does_not_fit_runs_nothing(url: str, runs: Runs, headers: dict[s
 )
 def test_another_way_in_is_no_way_in(url: str, runs: Runs, method: str, path: str, status: int) -> None:
     with requests.Session() as session:
-        answer = session.request(method, url.removesuffix("/sweep") + path, headers=BEARER, timeout=20)
+        answer = session.request(
+            method, url.removesuffix("/sweep") + path, headers=BEARER, timeout=20, allow_redirects=False
+        )
     assert answer.status_code == status
     assert set(answer.json()) == {"error"}
+    assert runs.count == 0
+
+
+def test_a_body_of_any_bytes_is_known_by_the_signature_of_these_bytes(url: str, runs: Runs) -> None:
+    body = b"\xff\xfe\x00 no text \x80"
+    assert post(url, body, headers=signed(body)).status_code == 200
+    assert post(url, body.decode("latin-1").encode(), headers=signed(body)).status_code == 401
+    assert runs.count == 1
+
+
+def test_a_call_that_breaks_off_runs_nothing_and_is_no_defect(
+    url: str, runs: Runs, caplog: pytest.LogCaptureFixture
+) -> None:
+    host, port = url.removeprefix("http://").removesuffix("/sweep").split(":")
+    head = f"POST /sweep HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer {TOKEN}\r\nContent-Length: 20\r\n\r\n"
+    for _ in range(3):
+        with socket.create_connection((host, int(port))) as line:
+            line.sendall(head.encode() + b"{}")
+    assert post(url).json() == {"already_running": False, "run": 1}
+    assert runs.count == 1
+    assert [record for record in caplog.records if record.levelname == "ERROR"] == []
+
+
+def test_a_body_that_does_not_come_is_not_waited_for(url: str, runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("web.door._BODY_WITHIN", 0.2)
+
+    def stalling() -> Iterator[bytes]:
+        yield b"{"
+        Event().wait(1)
+
+    with requests.Session() as session:
+        assert session.post(url, data=stalling(), headers=BEARER, timeout=20).status_code == 408
     assert runs.count == 0
 
 
@@ -178,7 +215,14 @@ def test_a_failure_is_one_line_without_a_traceback_and_the_door_stays_usable(
 
 @pytest.mark.parametrize(
     ("token", "secret", "field"),
-    [("", "", "HOLDFAST_DOOR_TOKEN"), ("short", "", "HOLDFAST_DOOR_TOKEN"), (TOKEN, "é" * 20, "HOLDFAST_DOOR_SECRET")],
+    [
+        ("", "", "HOLDFAST_DOOR_TOKEN"),
+        ("short", "", "HOLDFAST_DOOR_TOKEN"),
+        (TOKEN, "é" * 20, "HOLDFAST_DOOR_SECRET"),
+        (f"{TOKEN}\n", "", "HOLDFAST_DOOR_TOKEN"),
+        (f" {TOKEN}", "", "HOLDFAST_DOOR_TOKEN"),
+        (TOKEN, f"{SECRET}\x00", "HOLDFAST_DOOR_SECRET"),
+    ],
 )
 def test_a_door_without_a_key_that_is_hard_to_guess_does_not_open(token: str, secret: str, field: str) -> None:
     with pytest.raises(BadInput) as refused:
