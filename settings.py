@@ -272,6 +272,7 @@ class Settings(BaseSettings):
             ("webhook_deadline", "webhook_lease", "visibility_timeout"),
             ("webhook_budget", "visibility_timeout"),
             ("webhook_warn_after", "webhook_disable_after"),
+            ("webhook_breaker_pause", "webhook_breaker_longest"),
             ("reminder_deadline", "reminder_lease"),
             ("reminder_deadline", "visibility_timeout"),
             ("reminder_budget", "visibility_timeout"),

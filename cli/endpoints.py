@@ -225,7 +225,7 @@ def delete(id_: Id, as_json: Json = False) -> int:
 
 @app.command("test")
 def try_out(id_: Id, as_json: Json = False) -> int:
-    """Send an endpoint an event that tests it, in one attempt."""
+    """Send an endpoint an event that tests it; whatever the answer, it is not sent again."""
     endpoint = endpoint_id(id_)
     with refusals(as_json=as_json), database() as db:
         with db.transaction() as tx:

@@ -48,7 +48,7 @@ def tell(tx: Tx, endpoint: EndpointId, told: Told, reason: str) -> EventId:
 
 
 def try_out(tx: Tx, endpoint: EndpointId) -> EventId:
-    """Write an event for this endpoint alone. It is delivered as any other, in one attempt.
+    """Write an event for this endpoint alone. It is delivered as any other, and not again whatever the answer.
 
     Twice: two events. Against its deletion: whoever locks the row first.
 

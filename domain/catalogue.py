@@ -83,7 +83,7 @@ def _endpoint(told: Told) -> Entry:
 
 
 def _trial() -> Entry:
-    meaning = "Somebody tries your endpoint out with `holdfast endpoints test`. One attempt; nobody subscribes to it."
+    meaning = "Somebody tries your endpoint out with `holdfast endpoints test`. Sent once; nobody subscribes to it."
     return Entry(meaning, _schema(TEST_TYPE, _TRIAL), trial_event(EndpointId("ep_crm"), _AT))
 
 

@@ -22,6 +22,8 @@ log = structlog.get_logger(__name__)
 
 KEYS_KEPT = timedelta(days=1)
 """How long a key that signs no more can still be seen."""
+_MOST_SLACK = timedelta(seconds=1)
+"""How much of an unused rate is kept, however long a tick is: a rate is by the second, and a burst is no rate."""
 _MOST_BATCHES = 500
 """Transactions that cancel, in one task: half a minute's worth. The next task goes on."""
 
@@ -32,7 +34,7 @@ def policy() -> DeliveryPolicy:
     chosen = settings()
     return DeliveryPolicy(
         lease=chosen.webhook_lease,
-        pace_slack=chosen.webhook_tick,
+        pace_slack=min(chosen.webhook_tick, _MOST_SLACK),
         retry=chosen.retry_policy,
         threads=chosen.webhook_threads,
         health=HealthPolicy(

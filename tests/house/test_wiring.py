@@ -153,6 +153,11 @@ def test_a_task_option_that_is_not_one_of_ours_is_an_error() -> None:
             "HOLDFAST_WEBHOOK_WARN_AFTER (518400s) must be shorter than HOLDFAST_WEBHOOK_DISABLE_AFTER (432000s)",
         ),
         (
+            "HOLDFAST_WEBHOOK_BREAKER_PAUSE",
+            "2m",
+            "HOLDFAST_WEBHOOK_BREAKER_PAUSE (120s) must be shorter than HOLDFAST_WEBHOOK_BREAKER_LONGEST (60s)",
+        ),
+        (
             "HOLDFAST_REMINDER_LEASE",
             "15s",
             "HOLDFAST_REMINDER_DEADLINE (15s) must be shorter than HOLDFAST_REMINDER_LEASE (15s)",
