@@ -43,29 +43,32 @@ class Capability:
     path: str
     """`{}` stands for a resource's id, always in the last place."""
     sends: frozenset[str] = frozenset()
-    """Fields of the body that may be sent."""
+    """Fields of the body that Holdfast is nothing without."""
+    may_send: frozenset[str] = frozenset()
+    """Fields of the body for what only some callers ask for; the published tables do not list all of them."""
 
 
-def _sends(method: str, path: str, fields: str = "") -> Capability:
-    return Capability(method, path, frozenset(fields.split()))
+def _sends(method: str, path: str, fields: str = "", may: str = "") -> Capability:
+    return Capability(method, path, frozenset(fields.split()), frozenset(may.split()))
 
 
 CAPABILITIES: Mapping[str, Capability] = {
     "queue.create": _sends("POST", "/v1/queue/create", "name type dead_letter_queue max_retries message_retention_days "
-                           "visibility_timeout_default enable_priority"),
-    "queue.publish": _sends("POST", "/v1/queue/publish", "queue payload delay_seconds priority message_group_id "
-                            "deduplication_id"),
+                           "visibility_timeout_default", may="enable_priority"),
+    "queue.publish": _sends("POST", "/v1/queue/publish", "queue payload delay_seconds",
+                            may="priority message_group_id deduplication_id"),
     "queue.publish_batch": _sends("POST", "/v1/queue/publish_batch", "queue messages"),
     "queue.consume": _sends("POST", "/v1/queue/consume", "queue max_messages visibility_timeout"),
     "queue.ack": _sends("POST", "/v1/queue/ack", "queue message_id"),
-    "queue.nack": _sends("POST", "/v1/queue/nack", "queue message_id delay_seconds"),
+    "queue.nack": _sends("POST", "/v1/queue/nack", "queue message_id", may="delay_seconds"),
     "queue.stats": _sends("GET", "/v1/queue/stats/{}"),
     "queue.dlq.redrive": _sends("POST", "/v1/queue/dlq/redrive/{}"),
-    "queue.push_subscribe": _sends("POST", "/v1/queue/push_subscribe/{}", "url secret visibility_timeout max_retries "
-                                   "dead_letter_queue"),
+    "queue.push_subscribe": _sends("POST", "/v1/queue/push_subscribe/{}", "url",
+                                   may="secret visibility_timeout max_retries dead_letter_queue"),
     "queue.delete": _sends("DELETE", "/v1/queue/delete/{}"),
-    "cron.create": _sends("POST", "/v1/cron/create", "name cron_expr run_at task timezone timeout_seconds retry "
-                          "overlap_policy max_runs payload headers secret on_failure_webhook"),
+    "cron.create": _sends("POST", "/v1/cron/create", "name task",
+                          may="cron_expr run_at timezone timeout_seconds retry overlap_policy max_runs payload headers "
+                              "secret on_failure_webhook"),
     "cron.get": _sends("GET", "/v1/cron/get/{}"),
     "cron.list": _sends("GET", "/v1/cron/list"),
     "cron.pause": _sends("POST", "/v1/cron/pause/{}"),

@@ -6,7 +6,7 @@ the caller names one.
 """
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Self
@@ -18,7 +18,7 @@ from domain.infrai import CAPABILITIES, LARGEST_BATCH, LONGEST_LEASE, compact, d
 from gateways import infrai_answers as answers
 from gateways.infrai_answers import Job, Message, Run, Stats
 from gateways.infrai_calls import Call, Caller, Json, Patience
-from gateways.infrai_discovery import Difference, differences, ensure_unchanged
+from gateways.infrai_discovery import Difference, differences, ensure_known, fields_if_unchanged
 from gateways.infrai_errors import Conflicting, ContractChanged, NotThere
 from gateways.infrai_terms import CronTerms, Outgoing, QueueTerms, given
 from gateways.infrai_wire import Wire, check_origin
@@ -52,7 +52,8 @@ class Infrai:
             raise BadInput("INFRAI_API_KEY", "is empty, or holds a sign that no header may hold")
         self._wire = Wire(target, connections=connections, ca_file=ca_file)
         self.calls = Caller(self._wire, text, patience or Patience())
-        self._unverified = set(CAPABILITIES) if verify else set()
+        self._verify = verify
+        self._fields: dict[str, frozenset[str]] = {}
         self._connections = connections
         self._at_once: int | None = None
 
@@ -107,7 +108,7 @@ class Infrai:
         """
         if self._at_once is None:
             try:
-                self._ensure("queue.publish_batch")
+                self._known("queue.publish_batch")
             except ContractChanged:
                 self._at_once = self._connections
             else:
@@ -240,16 +241,20 @@ class Infrai:
             return False
         return True
 
-    def _call(self, capability: str, **options: Any) -> Json:
-        """One call, after the check of its capability."""
-        self._ensure(capability)
-        return self.calls.data(Call(capability=capability, **options))
+    def _call(self, capability: str, *, body: Mapping[str, Json] | None = None, **options: Any) -> Json:
+        """One call, after the check of its capability and its fields."""
+        known = self._known(capability)
+        if known is not None:
+            ensure_known(capability, body or (), known)
+        return self.calls.data(Call(capability=capability, body=body, **options))
 
-    def _ensure(self, capability: str) -> None:
-        """Two threads at once check twice, which is no harm."""
-        if capability in self._unverified:
-            ensure_unchanged(self.calls, capability)
-            self._unverified.discard(capability)
+    def _known(self, capability: str) -> frozenset[str] | None:
+        """The fields that discovery knows, asked once; None: it is not to be asked. Twice by two threads, no harm."""
+        if not self._verify:
+            return None
+        if capability not in self._fields:
+            self._fields[capability] = fields_if_unchanged(self.calls, capability)
+        return self._fields[capability]
 
 
 def _once() -> str:

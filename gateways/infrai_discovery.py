@@ -1,7 +1,7 @@
 """Whether Infrai's discovery still tells of the calls this client makes, and what is different if not."""
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from domain.infrai import CAPABILITIES, Capability
@@ -33,24 +33,45 @@ def differences(caller: Caller, names: Iterable[str] = CAPABILITIES) -> list[Dif
     Raises:
         InfraiError: discovery itself gives no answer that can be read.
     """
-    return [found for name in names for found in _of(caller, name)]
+    return [found for name in names for found in _compared(name, _document(caller, name))]
 
 
-def ensure_unchanged(caller: Caller, name: str) -> None:
-    """Refuse to make a call that discovery tells of in another way.
+def fields_if_unchanged(caller: Caller, name: str) -> frozenset[str]:
+    """The fields that discovery knows of this call's body.
 
     Raises:
-        ContractChanged: with what changed, in one line.
+        ContractChanged: it tells of the call in another way; with what changed, in one line.
     """
-    if found := differences(caller, [name]):
-        raise ContractChanged(name, Told(None, "CONTRACT_CHANGED", "; ".join(map(str, found))))
+    document = _document(caller, name)
+    if found := list(_compared(name, document)):
+        raise _changed(name, found)
+    return _properties(document) or frozenset()
 
 
-def _of(caller: Caller, name: str) -> Iterator[Difference]:
-    ours = CAPABILITIES[name]
+def ensure_known(name: str, body: Iterable[str], known: frozenset[str]) -> None:
+    """Refuse to send a field that discovery does not know: it would be refused there, or ignored.
+
+    Raises:
+        ContractChanged: with these fields, in one line.
+    """
+    if unknown := frozenset(body) - known:
+        raise _changed(name, [_unknown(name, unknown, known)])
+
+
+def _changed(name: str, found: Iterable[Difference]) -> ContractChanged:
+    return ContractChanged(name, Told(None, "CONTRACT_CHANGED", "; ".join(map(str, found))))
+
+
+def _document(caller: Caller, name: str) -> Mapping[str, Json] | None:
     try:
-        document = caller.document(name)
+        return caller.document(name)
     except NotThere:
+        return None
+
+
+def _compared(name: str, document: Mapping[str, Json] | None) -> Iterator[Difference]:
+    ours = CAPABILITIES[name]
+    if document is None:
         yield Difference(name, "capability", f"{ours.method} {ours.path}", "not in discovery")
         return
     if document.get("available") is False:
@@ -59,24 +80,33 @@ def _of(caller: Caller, name: str) -> Iterator[Difference]:
         yield Difference(name, "method", ours.method, _shown(document.get("method")))
     if _path(document.get("path")) not in {ours.path, ours.path.removesuffix("/{}")}:
         yield Difference(name, "path", ours.path, _shown(document.get("path")))
-    yield from _params(name, ours, document.get("params"))
+    yield from _params(name, ours, document)
 
 
-def _params(name: str, ours: Capability, schema: Json) -> Iterator[Difference]:
-    """What is sent must be known there, and what is required there must be sent."""
-    properties = schema.get("properties", {}) if isinstance(schema, dict) else None
-    if not isinstance(properties, dict):
+def _params(name: str, ours: Capability, document: Mapping[str, Json]) -> Iterator[Difference]:
+    """What is always sent must be known there, and what is required there must be sent."""
+    properties = _properties(document)
+    if properties is None:
         yield Difference(name, "params", "a JSON Schema with `properties`", "not readable")
         return
-    if unknown := sorted(ours.sends - properties.keys()):
-        yield Difference(
-            name, "params", f"also {', '.join(unknown)}", f"only {', '.join(sorted(properties)) or 'none'}"
-        )
-    required = schema.get("required", [])
+    if unknown := ours.sends - properties:
+        yield _unknown(name, unknown, properties)
+    schema = document.get("params")
+    required = schema.get("required", []) if isinstance(schema, dict) else []
     required = {str(one) for one in required} if isinstance(required, list) else set()
     in_path = {"queue", "id", "job_id", "cron_id"} if "{}" in ours.path else set()
-    if lacking := sorted(required - ours.sends - _BY_HEADER - in_path):
+    if lacking := sorted(required - ours.sends - ours.may_send - _BY_HEADER - in_path):
         yield Difference(name, "params", "not sent", f"required: {', '.join(lacking)}")
+
+
+def _properties(document: Mapping[str, Json] | None) -> frozenset[str] | None:
+    schema = None if document is None else document.get("params")
+    properties = schema.get("properties", {}) if isinstance(schema, dict) else None
+    return frozenset(properties) if isinstance(properties, dict) else None
+
+
+def _unknown(name: str, fields: frozenset[str], known: frozenset[str]) -> Difference:
+    return Difference(name, "params", f"also {', '.join(sorted(fields))}", f"only {', '.join(sorted(known)) or 'none'}")
 
 
 def _path(raw: Json) -> str | None:

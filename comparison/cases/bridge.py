@@ -130,6 +130,10 @@ class IntoTransport:
         for reference in references:
             self._trial.publish(reference, "hold")
 
+    def at_once(self) -> int:
+        """One message is all there is."""
+        return 1
+
     def publish_batch(self, queue: str, outgoing: Sequence[Outgoing], *, intent: str) -> list[str | None]:  # noqa: ARG002 - a queue's
         """Publish these, each with its delay; other trials' holds of the same cohort are none of this one's."""
         for one in outgoing:

@@ -48,11 +48,10 @@ def test_the_contract_server_and_the_client_agree_on_every_call(client: Infrai) 
         ({"available": False}, "queue.publish: available is false, this client has true"),
         ({"params": None}, "queue.publish: params is not readable, this client has a JSON Schema with `properties`"),
         (
-            {"params": {"properties": {"queue": {}, "payload": {}, "delay_seconds": {}, "region": {}},
+            {"params": {"properties": {"queue": {}, "payload": {}, "region": {}},
                         "required": ["queue", "payload", "region", "idempotency_key"]}},
             (
-                "queue.publish: params is only delay_seconds, payload, queue, region, this client has also "
-                "deduplication_id, message_group_id, priority; "
+                "queue.publish: params is only payload, queue, region, this client has also delay_seconds; "
                 "queue.publish: params is required: region, this client has not sent"
             ),
         ),
@@ -67,6 +66,21 @@ def test_what_changed_is_said_and_nothing_is_sent(
         client.publish("q", WORK, intent="a")
     assert refused.value.hint == line
     assert talk.stats() == (0, 0, 0, 0)
+
+
+def test_a_field_that_few_send_is_missed_in_discovery_only_by_who_sends_it(
+    talk: Talk, client: Infrai, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    published: dict[str, Any] = {"queue": {}, "payload": {}, "delay_seconds": {}, "idempotency_key": {}}
+    changed(talk, monkeypatch, params={"type": "object", "properties": published, "required": ["queue", "payload"]})
+    assert client.check(["queue.publish"]) == []
+    client.publish("q", WORK, intent="a")
+    with pytest.raises(ContractChanged) as refused:
+        client.publish("q", Outgoing(payload={"n": 2}, priority=5), intent="b")
+    assert refused.value.hint == (
+        "queue.publish: params is only delay_seconds, idempotency_key, payload, queue, this client has also priority"
+    )
+    assert talk.stats() == (1, 0, 0, 0)
 
 
 def test_a_call_that_is_not_in_discovery_is_told(talk: Talk, client: Infrai, monkeypatch: pytest.MonkeyPatch) -> None:

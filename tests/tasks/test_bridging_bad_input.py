@@ -77,7 +77,7 @@ class TestBadInput:
         came = [Message("m1", "{"), Message("m2", None), Message("m3", [1]), Message("\ud800\n", 7)]
         monkeypatch.setattr(Infrai, "consume", lambda *_, **__: [came.pop() for _ in range(len(came))])
         done = consume(over)
-        assert (done.messages, done.acknowledged, done.error) == (4, 3, None)
+        assert (done.messages, done.acknowledged, done.gone, done.error) == (4, 0, 3, None)
         assert desk.count("dead_letters", "error LIKE 'reference: must be a JSON object%'") == 4
 
     def test_a_queue_that_does_not_exist_is_named(self, desk: Desk, over: Bridge, client: Infrai) -> None:
