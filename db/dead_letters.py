@@ -33,12 +33,18 @@ RETURNING claims
 
 _SET_ASIDE = text("UPDATE holds SET set_aside = true WHERE id = :id AND status = 'held' AND version = :version")
 
-_BURY = text("""
-INSERT INTO dead_letters AS d (key, kind, reference, hold_id, sweep_run, error, attempts, created_at)
-VALUES (:key, :kind, :reference, :hold_id, :run, :error, :attempts, clock_timestamp())
+BURY = "INSERT INTO dead_letters AS d"
+OR_ONCE_MORE = """
 ON CONFLICT (key) DO UPDATE
 SET error = excluded.error, attempts = d.attempts + 1, sweep_run = excluded.sweep_run,
     replayed_at = NULL, replayed_by = NULL, outcome = NULL
+"""
+"""SQL: the beginning and the end of every statement that buries: one that lies there already is opened again."""
+
+_BURY = text(f"""
+{BURY} (key, kind, reference, hold_id, sweep_run, error, attempts, created_at)
+VALUES (:key, :kind, :reference, :hold_id, :run, :error, :attempts, clock_timestamp())
+{OR_ONCE_MORE}
 RETURNING d.id
 """).bindparams(bindparam("reference", type_=JSONB))
 

@@ -30,7 +30,21 @@ from domain.webhooks import (
 )
 
 _MOST_SPENT = 100
-"""Deliveries found to be past their bounds that one call ends; the next call goes on."""
+"""Deliveries found to be past their bounds that one statement ends."""
+_ROUNDS = 2
+"""How often one call looks again behind such ones; the next call goes on. It holds locks that others wait for."""
+
+_AGE = "clock_timestamp() - d.aging_since - ({endpoint}.stood_still - d.still_before)"
+"""SQL: how long delivery `d` has waited; the time that its endpoint stood still does not count."""
+
+_SPENT = """
+CASE
+    WHEN body IS NULL THEN 'the event is gone'
+    WHEN attempts - spared >= CASE trigger WHEN 'test' THEN 1 ELSE coalesce(max_attempts, :attempts) END
+        THEN 'attempts used up'
+    WHEN age > coalesce(max_age, CAST(:max_age AS interval)) THEN 'too old' END
+"""
+"""SQL: why there is no further attempt, of a row with the columns of a delivery, its endpoint's bounds and its age."""
 
 TAKE_NEXT = f"""
 held AS MATERIALIZED (
@@ -45,14 +59,9 @@ held AS MATERIALIZED (
     WHERE {DUE.format(endpoint=":endpoint")} AND EXISTS (SELECT FROM held) AND d.event_id <> {{except_for}}
     ORDER BY d.next_attempt_at LIMIT 1 FOR UPDATE SKIP LOCKED
 ), judged AS MATERIALIZED (
-    SELECT *, CASE
-        WHEN body IS NULL THEN 'the event is gone'
-        WHEN attempts - spared >= CASE trigger WHEN 'test' THEN 1 ELSE coalesce(max_attempts, :attempts) END
-            THEN 'attempts used up'
-        WHEN age > coalesce(max_age, CAST(:max_age AS interval)) THEN 'too old' END AS spent
+    SELECT *, {_SPENT} AS spent
     FROM (
-        SELECT d.*, h.*, e.type, e.body,
-               clock_timestamp() - d.aging_since - (h.stood_still - d.still_before) AS age
+        SELECT d.*, h.*, e.type, e.body, {_AGE.format(endpoint="h")} AS age
         FROM due AS d CROSS JOIN held AS h LEFT JOIN events AS e ON e.event_id = d.event_id
     ) AS known
 ), paced AS (
@@ -130,10 +139,31 @@ WITH settled AS ({_SETTLE}), answered AS (
 SELECT {UNWELL} AS unwell, settled.state FROM settled CROSS JOIN endpoints AS p WHERE p.id = :endpoint
 """)  # noqa: S608 - the parts are constants of this file
 
-_END = text("""
-UPDATE deliveries SET state = 'dead', settled_at = clock_timestamp(), lease_token = NULL, lease_until = NULL
-WHERE event_id = :event AND endpoint_id = :endpoint AND settled_at IS NULL
-""")
+# All at once: one after the other, the old age of a backlog would hold the slot for seconds.
+_END_THE_NEXT_THAT_ARE_SPENT = text(f"""
+WITH few AS MATERIALIZED (
+    SELECT d.event_id FROM deliveries AS d WHERE {DUE.format(endpoint=":endpoint")}
+    ORDER BY d.next_attempt_at LIMIT {_MOST_SPENT}
+), locked AS MATERIALIZED (
+    SELECT d.event_id, d.attempts, d.spared, d.trigger, p.max_attempts, p.max_age, e.body,
+           {_AGE.format(endpoint="p")} AS age
+    FROM few JOIN deliveries AS d ON d.event_id = few.event_id
+    JOIN endpoints AS p ON p.id = d.endpoint_id LEFT JOIN events AS e ON e.event_id = d.event_id
+    WHERE {DUE.format(endpoint=":endpoint")} FOR UPDATE OF d SKIP LOCKED
+), judged AS MATERIALIZED (
+    SELECT event_id, {_SPENT} AS spent FROM locked
+), ended AS (
+    UPDATE deliveries AS d SET state = 'dead', settled_at = clock_timestamp(), lease_token = NULL, lease_until = NULL
+    FROM judged AS j WHERE d.event_id = j.event_id AND d.endpoint_id = :endpoint AND j.spent IS NOT NULL
+    RETURNING d.event_id, d.endpoint_id, d.attempts, d.trigger, j.spent
+)
+{dead_letters.BURY} (key, kind, reference, error, attempts, created_at)
+SELECT concat('delivery:', event_id, ':', endpoint_id), 'delivery',
+       jsonb_build_object('event_id', event_id, 'endpoint_id', endpoint_id), spent, greatest(attempts, 1),
+       clock_timestamp()
+FROM ended WHERE trigger <> 'test'
+{dead_letters.OR_ONCE_MORE}
+""")  # noqa: S608 - the parts are constants of this project
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,13 +221,13 @@ def take(tx: Tx, slot: Slot, policy: DeliveryPolicy, *, worker: str, took: timed
     """
     by_index(tx)
     asked = asked_for(slot, policy, worker, took)
-    for _ in range(_MOST_SPENT):
+    for _ in range(_ROUNDS):
         row = tx.execute(_TAKE_NEXT_IF_SLOT_IS_OURS_AND_PACE_ALLOWS, asked).one_or_none()
         if row is None:
             return Nothing.DUE
         if row.spent is None:
             return Nothing.PACED if row.number is None else taken_from(row, slot, policy)
-        end(tx, EventId(row.event_id), slot.endpoint, row.spent, attempts=row.attempts, test=row.trigger == "test")
+        tx.execute(_END_THE_NEXT_THAT_ARE_SPENT, asked)
     return Nothing.DUE
 
 
@@ -300,13 +330,6 @@ def _note_health(tx: Tx, taken: Taken, result: Result, verdict: Verdict, policy:
             pass
         case _:
             assert_never(verdict)
-
-
-def end(tx: Tx, event: EventId, endpoint: EndpointId, reason: str, *, attempts: int, test: bool = False) -> None:
-    """End a pending delivery, which the caller has locked, as dead; a dead letter shows it, unless it was a test."""
-    tx.execute(_END, {"event": event, "endpoint": endpoint})
-    if not test:
-        _bury(tx, event, endpoint, reason, attempts)
 
 
 def letter_key(event: EventId, endpoint: EndpointId) -> str:

@@ -49,6 +49,8 @@ coalesce(bool_or(s.lease_until > now() AND s.lease_until <= now() + CAST(:lease 
 
 _QUICK = "(NOT {known}.hangs AND {known}.took IS NOT NULL AND {known}.took < CAST(:slow AS interval))"
 
+# A slot that somebody is just taking is passed over: all endpoints would wait here for one worker's transaction.
+#
 # Endpoints known to be quick get what they ask for. The others share a part of the threads: most of it is for the first
 # request of one that is new, half for the first of one that is slow, a quarter for any further one.
 _DISPATCH_FREE_SLOTS_UNLESS_JUST_BEGUN = text(f"""
@@ -79,12 +81,16 @@ WITH begun AS (
     SELECT coalesce(sum(k.busy), 0) AS n
     FROM (SELECT {_KNOWN} FROM endpoint_slots AS s GROUP BY s.endpoint_id) AS k
     WHERE k.busy > 0 AND NOT {_QUICK.format(known="k")}
+), chosen AS MATERIALIZED (
+    SELECT s.endpoint_id, s.slot FROM asking AS a
+    JOIN endpoint_slots AS s ON s.endpoint_id = a.endpoint_id AND s.slot = a.slot
+    WHERE {_BUSY} IS NOT TRUE
+      AND (a.quick OR a.turn + (SELECT n FROM trying) <= :threads * CASE
+           WHEN a.further THEN 0.25 WHEN a.took IS NOT NULL THEN 0.5 ELSE 0.875 END)
+    FOR UPDATE OF s SKIP LOCKED
 )
 UPDATE endpoint_slots AS s SET dispatched_until = now() + CAST(:dispatch AS interval)
-FROM asking AS a
-WHERE s.endpoint_id = a.endpoint_id AND s.slot = a.slot AND {_BUSY} IS NOT TRUE
-  AND (a.quick OR a.turn + (SELECT n FROM trying) <= :threads * CASE
-       WHEN a.further THEN 0.25 WHEN a.took IS NOT NULL THEN 0.5 ELSE 0.875 END)
+FROM chosen AS c WHERE s.endpoint_id = c.endpoint_id AND s.slot = c.slot
 RETURNING s.endpoint_id
 """)  # noqa: S608 - the parts are constants of this file
 

@@ -38,10 +38,12 @@ def depth_of(lane: str, connection: Any = None) -> int:
         BrokerUnavailable: it cannot be asked.
     """
     queue = app.amqp.queues[settings().queue_prefix + lane]
-    with broker_faults(), app.connection_or_acquire(connection) as found, found.channel() as channel:
-        # not passive: an empty list does not exist in Redis, and would be reported as missing
-        declared: Any = queue(channel).queue_declare()
-        return int(declared.message_count)
+    with broker_faults(), app.connection_or_acquire(connection) as found:
+        found.connect()  # one that failed goes back to its pool closed, and opens by no other call than this
+        with found.channel() as channel:
+            # not passive: an empty list does not exist in Redis, and would be reported as missing
+            declared: Any = queue(channel).queue_declare()
+            return int(declared.message_count)
 
 
 class Lane(Protocol):

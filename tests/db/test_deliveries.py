@@ -4,6 +4,7 @@ import threading
 from datetime import timedelta
 
 import pytest
+from sqlalchemy import event, text
 
 from db import endpoints
 from db.deliveries import Nothing, Taken
@@ -117,6 +118,38 @@ def test_a_delivery_past_its_age_is_never_sent_and_the_one_behind_it_is(hooks: H
         [],
     )
     assert hooks.sql("SELECT error FROM dead_letters") == [("too old",)]
+
+
+def test_a_backlog_that_has_grown_too_old_is_ended_by_few_statements(hooks: Hooks, database: Database) -> None:
+    hooks.endpoint(overrides=Overrides(max_age=timedelta(hours=1)))
+    fill_backlog(hooks, 230)
+    hooks.sql("UPDATE deliveries SET aging_since = now() - interval '2 h', next_attempt_at = now() - interval '1 h'")
+    hooks.placed("new")
+    said: list[str] = []
+    event.listen(database.engine, "before_cursor_execute", lambda *told: said.append(told[2]))
+    slot = hooks.held()
+    assert hooks.take(slot) is Nothing.DUE
+    assert len(said) <= 10
+    assert hooks.taken(slot).event_id == "reservation-placed:new:1"
+    assert (hooks.count("deliveries", "state = 'dead'"), hooks.count("attempts")) == (230, 1)
+    assert hooks.rows("SELECT error, attempts, count(*) FROM dead_letters GROUP BY 1, 2") == [("too old", 1, 230)]
+
+
+def test_ending_what_is_too_old_leaves_alone_what_is_not_and_what_others_have(
+    hooks: Hooks, database: Database
+) -> None:  # fmt: skip
+    hooks.endpoint(overrides=Overrides(max_age=timedelta(hours=1)))
+    for hold in ("old", "elsewhere", "fresh"):
+        hooks.placed(hold)
+    hooks.sql("""UPDATE deliveries SET aging_since = now() - interval '2 h', next_attempt_at = now() - interval '1 h'
+                 WHERE event_id NOT LIKE '%:fresh:%'""")
+    with database.transaction() as other:
+        other.execute(text("SELECT FROM deliveries WHERE event_id LIKE '%:elsewhere:%' FOR UPDATE"))
+        assert hooks.taken(hooks.held()).event_id == "reservation-placed:fresh:1"
+    assert hooks.rows("SELECT event_id, state FROM deliveries ORDER BY 1") == [
+        ("reservation-placed:elsewhere:1", "pending"), ("reservation-placed:fresh:1", "pending"),
+        ("reservation-placed:old:1", "dead"),
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("stop", [endpoints.pause, lambda tx, name: endpoints.disable(tx, name, "by hand")])

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import traceback
 
 import psycopg
 import pytest
@@ -10,6 +11,7 @@ from sqlalchemy.exc import DBAPIError
 
 from db import faults
 from db.engine import Database
+from domain.contacts import Contacts
 from domain.holds import Hold
 from domain.outcomes import Outcome
 from settings import ROOT
@@ -90,6 +92,7 @@ def test_a_client_frozen_in_a_transaction_loses_its_locks(database: Database, de
 
 WAITS_WITH_A_LOCK = """
 import sys
+import traceback
 from sqlalchemy import text
 from db.engine import Database
 
@@ -120,3 +123,20 @@ def test_a_client_killed_while_its_statement_waits_loses_its_locks(database: Dat
 def test_the_server_compiles_no_statement_of_ours(desk: Desk) -> None:
     """Plans by index look dear to it: on a busy machine a tick that takes a millisecond was compiled for a second."""
     assert desk.sql("SHOW jit") == [("off",)]
+
+
+@pytest.mark.parametrize(
+    "statement",
+    ["UPDATE holds SET status = 'nonsense'", "UPDATE holds SET leads = NULL", "UPDATE holds SET customer = NULL"],
+)
+def test_the_row_that_a_server_shows_with_a_refusal_is_in_no_error_nor_its_traceback(
+    desk: Desk, statement: str
+) -> None:  # fmt: skip
+    contacts = Contacts(email="anna@example.com", phone="+4915112345678", timezone="Europe/Berlin")
+    desk.placed("h", contacts=contacts, timezone="Europe/Berlin")
+    with pytest.raises(DBAPIError) as failure:
+        desk.sql(statement)
+    told = "".join(traceback.format_exception(failure.value)) + repr(failure.value) + repr(failure.value.orig)
+    assert faults.sqlstate(failure.value) in {"23514", "23502"}
+    assert faults.cause(failure.value) in told
+    assert ("anna@example.com" in told, "+4915112345678" in told, "DETAIL" in told) == (False, False, False)

@@ -4,9 +4,9 @@ from datetime import timedelta
 
 import pytest
 
-from db import endpoints
+from db import endpoints, slots
 from db.engine import Database
-from domain.endpoints import Terms
+from domain.endpoints import EndpointId, Terms
 from tests.hooks import OK, Hooks, fill_backlog
 
 
@@ -95,3 +95,13 @@ def test_a_rate_that_is_used_up_for_longer_than_a_tick_asks_for_nothing(hooks: H
     assert hooks.dispatch() == []
     hooks.sql("UPDATE endpoints SET paced_until = now() + interval '200 ms'")
     assert hooks.dispatch() == ["ep"] * 4
+
+
+def test_a_tick_passes_over_a_slot_that_is_just_being_taken_and_asks_for_the_others(hooks: Hooks) -> None:
+    for name in ("busy", "calm"):
+        hooks.endpoint(name, slots=1)
+        fill_backlog(hooks, 2, name, name)
+    with hooks.database.transaction() as worker:
+        assert slots.take(worker, EndpointId("busy"), hooks.policy) is not None
+        assert hooks.dispatch() == ["calm"]
+    assert hooks.dispatch() == []
