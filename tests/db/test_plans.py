@@ -73,13 +73,16 @@ def big(full: Database) -> Desk:
 
 
 @contextmanager
-def explained(database: Database, *, analyze: bool = False) -> Iterator[list[Node]]:
-    """The nodes of both plans of each statement that runs meanwhile; or of the queries alone, as they really ran."""
+def explained(database: Database, *, analyze: bool = False, of: tuple[str, ...] = ("SELECT",)) -> Iterator[list[Node]]:
+    """The nodes of both plans of each statement that runs meanwhile; or of queries alone, as they really ran.
+
+    To analyze is to run once more: `of` names other statements, where that is no harm.
+    """
     seen: list[Node] = []
     explains = [("EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) ", False)] if analyze else BOTH_PLANS
 
     def explain(_connection: Any, cursor: Any, statement: str, parameters: Any, *_: Any) -> None:
-        kinds = ("SELECT",) if analyze else ("SELECT", "UPDATE", "INSERT", "WITH", "DELETE")
+        kinds = of if analyze else ("SELECT", "UPDATE", "INSERT", "WITH", "DELETE")
         if not statement.lstrip().startswith(kinds):
             return
         with cursor.connection.cursor() as own:
