@@ -11,7 +11,6 @@ from pathlib import Path
 from cli.local.engines import Valkey
 from settings import ROOT
 
-
 _ASKER = """
 import sys
 from tasks.lane import BrokerUnavailable, depth_of
