@@ -137,6 +137,8 @@ class _Bench:
         if not trial.passed:
             with suppress(Exception):
                 trial.drain(most=2000)
+            with suppress(Exception):
+                self.ground.settle(f"{trial.prefix}-")
         return trial
 
 

@@ -59,7 +59,8 @@ class CeleryOnRabbitMQ(CeleryTransport):
             ),
             delay=Limit(
                 _LONGEST,
-                f"native delayed delivery counts in {_native.MAX_NUMBER_OF_BITS_TO_USE} bits: {_LONGEST:,} s",
+                f"native delayed delivery counts in {_native.MAX_NUMBER_OF_BITS_TO_USE} bits: {_LONGEST:,} s. Celery "
+                "takes it by itself on quorum queues only; on another queue, as here, a publisher addresses its levels",
                 _KOMBU,
             ),
             cron="Celery beat",

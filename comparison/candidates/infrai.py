@@ -82,15 +82,15 @@ class OnInfrai:
         """Start a contract server if there is no address, and create the queue.
 
         Raises:
-            NotAvailable: the service does not answer, or does not take the key.
+            NotAvailable: the service does not answer, or address or key is missing or not taken.
         """
         if not self._url:
             self._local = self._undo.enter_context(running(Contract(loopback_targets=True)))
             self._url, self._key = self._local.url, self._local.key
-        self.attach()
         try:
+            self.attach()
             self.client.create_queue(self.queue, QueueTerms(retention_days=_RETENTION_DAYS, lease=_LEASE))
-        except InfraiError as refused:
+        except (BadInput, InfraiError) as refused:
             self.stop()
             raise NotAvailable(str(refused)) from None
 
@@ -108,8 +108,10 @@ class OnInfrai:
             self.client.publish(
                 self.queue, Outgoing(payload=json.loads(body), delay=delay), intent=secrets.token_hex(8)
             )
-        except (BadInput, InfraiError) as refused:
-            raise PublishRefused(str(refused)) from None
+        except BadInput as refused:
+            raise PublishRefused(f"by our client, before it was sent: {refused}") from None
+        except InfraiError as refused:
+            raise PublishRefused(f"by the service: {refused}") from None
 
     def deliver(self, worker: Worker, patience: float) -> bool:
         """Poll until a message comes; acknowledge it, or let its lease end."""
