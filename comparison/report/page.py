@@ -183,6 +183,8 @@ def _card(column: Column) -> str:
         "Ticks": escape(told.cron or "no scheduler of its own"),
         "Reconcile at the end": escape(reconciled),
     }
+    if column.left:
+        facts["Could not tidy up"] = escape(column.left)
     listed = "".join(f"<div><dt>{name}</dt><dd>{value}</dd></div>" for name, value in facts.items())
     return f'<article class="engine"><h3>{escape(told.title)}</h3><dl>{listed}</dl></article>'
 

@@ -49,4 +49,5 @@ def _engine(column: Column) -> str:
     engine = column.description.engine
     said = f"{column.title}: {engine.name} {engine.version}, {engine.standing}"
     broken = f"; RECONCILE FOUND {', '.join(column.violations)}" if column.violations else "; reconcile finds nothing"
-    return said + broken
+    left = f"; IT COULD NOT TIDY UP: {column.left}" if column.left else ""
+    return said + broken + left

@@ -159,6 +159,26 @@ def test_a_candidate_that_is_away_is_skipped_with_its_reason(database: Database)
     assert report.failed, "nothing was tried"
 
 
+class Untidy(TableQueue):
+    def stop(self) -> None:
+        super().stop()
+        raise OSError("its server has gone")
+
+
+class Stillborn(TableQueue):
+    def start(self) -> None:
+        raise RuntimeError("no licence")
+
+
+def test_one_that_cannot_start_or_tidy_up_costs_nobody_their_results(database: Database) -> None:
+    entrants = [Entrant(name=made.__name__, title="A table", make=made) for made in (Untidy, Stillborn)]
+    plan = Plan(runs=1, seed=7, cases=[case for case in CASES if case.id == "missing"], patience=PATIENCE)
+    report = experiment(entrants, plan, grounds_of(database), at=AT, progress=lambda *_: None)
+    assert [result.status.value for result in report.results] == ["pass", "skipped"]
+    assert report.results[1].summary == "it did not start: RuntimeError: no licence"
+    assert [column.left for column in report.columns] == ["OSError: its server has gone", None]
+
+
 def test_each_run_has_holds_of_its_own_and_all_are_counted(database: Database) -> None:
     result = only(tried(database, "", "renewed", runs=3))
     assert (result.status, result.runs, result.passed_runs) == (Status.PASSED, 3, 3)
