@@ -10,7 +10,7 @@ from kombu import Connection, Exchange, Queue
 from kombu.transport import native_delayed_delivery
 
 from comparison.candidate import Description, Engine, Limit, PublishRefused, Standing
-from comparison.candidates.celery_transport import TASK, CeleryTransport
+from comparison.candidates.celery_transport import TASK, CeleryTransport, celery_with
 from comparison.registry import Place
 
 _native: Any = native_delayed_delivery
@@ -63,6 +63,7 @@ class CeleryOnRabbitMQ(CeleryTransport):
                 "takes it by itself on quorum queues only; on another queue, as here, a publisher addresses its levels",
                 _KOMBU,
             ),
+            client=celery_with("amqp"),
             cron="Celery beat",
         )
 

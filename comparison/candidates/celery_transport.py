@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict
 from datetime import timedelta
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,11 @@ _CONNECT = 3
 """Seconds a broker may take to answer at all."""
 _BEAT_STARTS = 60.0
 """Seconds beat may take to start, before it is waited for a tick of it."""
+
+
+def celery_with(driver: str) -> str:
+    """Which Celery, kombu and driver are installed here."""
+    return ", ".join(f"{name} {version(name)}" for name in ("Celery", "kombu", driver))
 
 
 class CeleryTransport:

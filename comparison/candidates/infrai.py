@@ -74,6 +74,7 @@ class OnInfrai:
             comes_back=_LEASE.total_seconds(),
             payload=Limit(LARGEST_PAYLOAD, "256 KB; as 256,000 bytes, since which KB is meant is not published", _DOCS),
             delay=Limit(int(LONGEST_DELAY.total_seconds()), "delay_seconds from 0 to 604,800", _DOCS),
+            client=f"the HTTP client of Holdfast {version('holdfast')}",
             cron="its cron, posting to a sweep door",
             lacks={Ability.CRON: no_cron} if self._local is None else {},
         )

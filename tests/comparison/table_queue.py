@@ -51,7 +51,7 @@ class TableQueue:
         lacks = {Ability.DELAY: "it has no delays (its page says so)"} if self.fault == "has no delays" else {}
         return Description(
             name="table", title="A table", engine=Engine("PostgreSQL", "18", Standing.REAL),
-            redelivery="when its lease ends", comes_back=LEASE,
+            redelivery="when its lease ends", comes_back=LEASE, client="SQL",
             payload=Limit(PAYLOAD, "4 KiB"), delay=Limit(None if self.fault in LONGER else DELAY, "seven days"),
             push={"pushes to a private address": "https://10.0.0.5/hook"}.get(self.fault), cron="the test", lacks=lacks,
         )  # fmt: skip
