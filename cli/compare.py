@@ -2,6 +2,9 @@
 
 import json
 import random
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path as FilePath
 from typing import TYPE_CHECKING, Annotated
 
@@ -21,6 +24,7 @@ RABBITMQ = "amqp://guest:guest@127.0.0.1:5672//"
 """Where a RabbitMQ is looked for unless told otherwise: its own default."""
 
 _MOST_RUNS = 100
+_FILES = ("report.json", "report.html")
 
 
 @app.callback(invoke_without_command=True)
@@ -47,16 +51,17 @@ def compare(
     _broker("--rabbitmq", rabbitmq, ("amqp://", "amqps://"))
     folder = None if report is None else _folder(report)
     chosen = random.SystemRandom().randrange(10**6) if seed is None else seed
-    found = _run(names, runs, chosen, {"redis": redis, "rabbitmq": rabbitmq}, quiet=as_json)
-    if folder is not None:
-        _write(found, folder)
+    with _ended_as_by_ctrl_c():
+        found = _run(names, runs, chosen, {"redis": redis, "rabbitmq": rabbitmq}, quiet=as_json)
     if as_json:
         print_json(found.as_data())
     else:
         from comparison.report.terminal import print_report  # noqa: PLC0415 - with all it imports
 
         print_report(Console(highlight=False), found)
-        if folder is not None:
+    if folder is not None:  # after the results are told: a disk that is full by now takes only the files
+        _write(found, folder)
+        if not as_json:
             print(f"Written: {folder / 'report.html'} and {folder / 'report.json'}")
     return 1 if found.failed else 0
 
@@ -77,10 +82,14 @@ def _broker(option: str, url: str | None, schemes: tuple[str, ...]) -> None:
 
 
 def _folder(raw: str) -> FilePath:
+    """The folder, made and tried before anything runs: minutes of results must not end at its door."""
     folder = FilePath(raw)
-    if folder.exists() and not folder.is_dir():
-        raise BadInput("--report", f"{raw} is no folder")
+    if not raw or (folder.exists() and not folder.is_dir()):
+        raise BadInput("--report", f"{raw!r} is no folder")
     folder.mkdir(parents=True, exist_ok=True)
+    for name in _FILES:
+        with (folder / name).open("a"):
+            pass
     return folder
 
 
@@ -120,11 +129,25 @@ def _run(names: list[str], runs: int, seed: int, brokers: dict[str, str | None],
         )  # fmt: skip
 
 
+@contextmanager
+def _ended_as_by_ctrl_c() -> Iterator[None]:
+    """Whatever ends this run, what it made on a broker of others is removed; a signal that is ignored stays so."""
+    heard = [n for n in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(n) is signal.SIG_DFL]
+    for number in heard:
+        signal.signal(number, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        for number in heard:
+            signal.signal(number, signal.SIG_DFL)
+
+
 def _write(found: "Report", folder: FilePath) -> None:
     from comparison.report.page import page  # noqa: PLC0415 - with all it imports
 
-    (folder / "report.json").write_text(json.dumps(found.as_data(), indent=1, ensure_ascii=False))
-    (folder / "report.html").write_text(page(found))
+    told = json.dumps(found.as_data(), indent=1, ensure_ascii=False)
+    for name, text in zip(_FILES, (told, page(found)), strict=True):
+        (folder / name).write_text(text, encoding="utf-8")
 
 
 @app.command("cost")

@@ -2,13 +2,15 @@
 
 from importlib import import_module
 
-from comparison.processes import orders
+from comparison.processes import orders, say_ready
 
 
 def main() -> None:
     """Attach to the candidate that is named and tick until killed."""
     order = orders()
-    import_module(order["module"]).attach(order["address"]).beat()
+    candidate = import_module(order["module"]).attach(order["address"])
+    say_ready()
+    candidate.beat()
 
 
 if __name__ == "__main__":

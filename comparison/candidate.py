@@ -76,6 +76,8 @@ class Description:
     """Seconds after which such a message is delivered again, at the latest."""
     payload: Limit
     delay: Limit
+    client: str
+    """What carried messages between us and the engine, with its version; or what stood in its place."""
     push: str | None = None
     """The address it pushes to; None where it is polled."""
     cron: str | None = None

@@ -2,7 +2,7 @@
 
 from importlib import import_module
 
-from comparison.processes import orders
+from comparison.processes import orders, say_ready
 from comparison.worker import ExpiryWorker, Point
 from db.engine import Database
 
@@ -12,6 +12,7 @@ def main() -> None:
     order = orders()
     candidate = import_module(order["module"]).attach(order["address"])
     worker = ExpiryWorker(Database(order["database"]), f"{order['name']}-consumer", dies=Point(order["dies"]))
+    say_ready()
     candidate.serve(worker)
 
 

@@ -19,9 +19,10 @@ _MILLION = Decimal(1_000_000)
 _DIGITS = 50
 _SEARCH_EACH = Decimal(5)
 """Seconds between a Celery worker's two searches for what nobody acknowledged, as celeryconfig.py sets it."""
-_PUBLISH, _RECEIVE, _ACK, _POLL, _SEARCH = map(Decimal, (1, 5, 4, 1, 5))
+_PUBLISH, _RECEIVE, _ACK, _POLL, _SEARCH, _RESTORE = map(Decimal, (1, 5, 4, 1, 5, 7))
 """Redis commands, counted on Valkey 9.1 with kombu 5.7: LPUSH · BRPOP, then ZADD and HSET between MULTI and EXEC ·
-ZREM and HDEL between MULTI and EXEC · BRPOP · SET, ZRANGE, EVALSHA, GET, DEL."""
+ZREM and HDEL between MULTI and EXEC · BRPOP · SET, ZRANGE, EVALSHA, GET, DEL · WATCH, HGET, then ZREM, HDEL and RPUSH
+between MULTI and EXEC."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +74,16 @@ class Workload:
     def deliveries(self) -> Decimal:
         """Messages delivered a month, with those that come again."""
         return self.messages * (1 + self.retry_rate + self.duplicate_rate)
+
+    @property
+    def retries(self) -> Decimal:
+        """Messages brought again a month, since nobody acknowledged them."""
+        return self.messages * self.retry_rate
+
+    @property
+    def acks(self) -> Decimal:
+        """Acknowledgements a month: of every delivery but those that came again for want of one."""
+        return self.deliveries - self.retries
 
     @property
     def looks(self) -> Decimal:
@@ -159,15 +170,13 @@ def _priced(candidate: str, operation: str) -> tuple[str, str]:
 
 def _redis(load: Workload) -> dict[str, Decimal]:
     idle = load.fan_out * load.consumers * (load.looks * _POLL + MONTH / _SEARCH_EACH * _SEARCH)
-    return {
-        "command": _whole(load.messages * _PUBLISH + load.deliveries * (_RECEIVE + _ACK) + idle),
-        "month": Decimal(1),
-    }
+    carried = load.messages * _PUBLISH + load.deliveries * _RECEIVE + load.acks * _ACK + load.retries * _RESTORE
+    return {"command": _whole(carried + idle), "month": Decimal(1)}
 
 
 def _rabbitmq(load: Workload) -> dict[str, Decimal]:
     """Published, delivered and acknowledged are one message each; a consumer is called, it does not look."""
-    return {"message": _whole(load.messages + load.deliveries * 2), "month": Decimal(1)}
+    return {"message": _whole(load.messages + load.deliveries + load.acks), "month": Decimal(1)}
 
 
 def _infrai(load: Workload) -> dict[str, Decimal]:
@@ -175,7 +184,7 @@ def _infrai(load: Workload) -> dict[str, Decimal]:
     return {
         "publish": _whole(load.messages / load.batch),
         "consume": _whole(load.deliveries / load.batch + load.fan_out * load.consumers * load.looks),
-        "ack": _whole(load.deliveries),
+        "ack": _whole(load.acks),
         "cron_run": _whole(MONTH / 60),
     }
 

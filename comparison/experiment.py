@@ -75,6 +75,8 @@ def _try_candidate(entrant: Entrant, plan: Plan, ground: Ground, progress: Progr
         candidate.start()
     except NotAvailable as reason:
         return _skipped(entrant, plan, str(reason))
+    except Exception as fault:  # noqa: BLE001 - one that cannot even start must not cost the others their results
+        return _skipped(entrant, plan, f"it did not start: {_told(fault)}")
     bench = _Bench(entrant.name, candidate, ground, plan)
     results: list[Result] = []
     try:
@@ -84,9 +86,20 @@ def _try_candidate(entrant: Entrant, plan: Plan, ground: Ground, progress: Progr
             progress(entrant.title, case.title, results[-1].status)
         description = candidate.describe()
     finally:
+        left = _stopped(candidate)
+    column = Column(
+        name=entrant.name, title=entrant.title, description=description, violations=ground.violations(), left=left
+    )
+    return column, results
+
+
+def _stopped(candidate: Candidate) -> str | None:
+    """Stop it; why it could not remove what it had made, if so."""
+    try:
         candidate.stop()
-    violations = ground.violations()
-    return Column(name=entrant.name, title=entrant.title, description=description, violations=violations), results
+    except Exception as fault:  # noqa: BLE001 - whatever it is, what was found is told
+        return _told(fault)
+    return None
 
 
 def _skipped(entrant: Entrant, plan: Plan, reason: str) -> tuple[Column, list[Result]]:
@@ -137,6 +150,8 @@ class _Bench:
         if not trial.passed:
             with suppress(Exception):
                 trial.drain(most=2000)
+            with suppress(Exception):
+                self.ground.settle(f"{trial.prefix}-")
         return trial
 
 

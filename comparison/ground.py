@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from sqlalchemy import text
 
-from db import holds, reconcile
+from db import expiry, holds, reconcile
 from db.engine import Database, Tx
 from domain.holds import Done, Hold
 from domain.identity import HoldId
@@ -37,6 +37,10 @@ SELECT h.id, h.status, h.version,
        (SELECT coalesce(sum(l.amount), 0) FROM ledger AS l WHERE l.hold_id = h.id) AS balance,
        (SELECT count(*) FROM events AS v WHERE v.hold_id = h.id AND v.type = 'reservation.expired') AS events
 FROM holds AS h WHERE h.id = ANY(CAST(:ids AS text[])) ORDER BY h.id
+""")
+
+_DUE = text("""
+SELECT id FROM holds WHERE starts_with(id, :prefix) AND status = 'held' AND expires_at <= now() ORDER BY id
 """)
 
 _DEAD_LETTERS = text("SELECT count(*) FROM dead_letters")
@@ -114,6 +118,13 @@ class Ground:
             r.id: State(r.status, r.version, int(r.expiries), int(r.entries), int(r.balance), int(r.events))
             for r in rows
         }
+
+    def settle(self, prefix: str) -> None:
+        """Expire what is due of the holds whose ids begin so, that no later sweep of others finds them."""
+        with self.db.transaction() as tx:
+            due = tx.execute(_DUE, {"prefix": prefix}).scalars().all()
+            references = [_known(tx, HoldId(one)).reference for one in due]
+            expiry.expire(tx, references, _BY, grace=timedelta(0))
 
     def dead_letters(self) -> int:
         """How many commands wait for an operator."""

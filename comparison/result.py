@@ -74,6 +74,8 @@ class Column:
     skipped: str | None = None
     violations: Sequence[str] = ()
     """What `holdfast reconcile` says of its database at the end."""
+    left: str | None = None
+    """Why it could not remove what it had made; None where it did."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

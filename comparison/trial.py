@@ -11,11 +11,14 @@ from comparison.bodies import as_body
 from comparison.candidate import Ability, Candidate, Delivery, Description, Verdict
 from comparison.ground import Ground, State
 from comparison.result import Check, Step, Timeline
-from comparison.worker import ExpiryWorker, Handled
+from comparison.worker import MALFORMED, ExpiryWorker, Handled
 from domain.references import Reference
 
 SILENCE = 0.4
 """Seconds after which a message that must not come is taken not to come."""
+NO_MESSAGES = (
+    "It has no messages: where others are delivered one, a tick reads the rows that are due, in its own order."
+)
 
 
 @dataclass
@@ -41,6 +44,8 @@ class Trial:
         self.description = self.candidate.describe()
         self.worker = self.new_worker()
         self._steps: list[Step] = []
+        self._named: dict[str, str] = {}
+        self._subjects: dict[bytes, str] = {}
         self._began = time.monotonic()
 
     # -- acting -------------------------------------------------------------------------------------------------------
@@ -49,9 +54,11 @@ class Trial:
         """A consumer with nothing handled yet."""
         return ExpiryWorker(self.ground.db, self.prefix)
 
-    def name(self, what: str) -> str:
-        """The id of a hold of this trial."""
-        return f"{self.prefix}-{what}"
+    def name(self, what: str, subject: str | None = None) -> str:
+        """The id of a hold of this trial. `subject` is what it is called where it is told of, unless that is `what`."""
+        name = f"{self.prefix}-{what}"
+        self._named[name] = subject or what
+        return name
 
     def has(self, ability: Ability) -> bool:
         """Whether the candidate has it."""
@@ -66,6 +73,10 @@ class Trial:
         body = what if isinstance(what, bytes) else as_body(what)
         self.candidate.publish(body, delay)
         self.published.append(body)
+        self._subjects[_canonical(body)] = subject
+        if not self.has(Ability.MESSAGES):
+            self.note(NO_MESSAGES)
+            return
         wait = f", delay {delay.total_seconds():,.0f} s" if delay else ""
         self.step("publisher", f"publish{wait}", subject)
 
@@ -81,12 +92,10 @@ class Trial:
         self.worker.verdict = verdict
         came = self.candidate.deliver(self.worker, self.patience if patience is None else patience)
         if not came or len(self.worker.handled) == before:
-            self.step("transport", "nothing comes", subject)
+            self._tell_silence(subject)
             return None
         handled = self.worker.handled[-1]
-        again = " again" if handled.delivery.again else ""
-        self.step("transport", f"deliver{again}", subject)
-        self.step("worker", f"{handled.outcome}, {verdict(handled)}", subject)
+        self._tell_delivery(handled, verdict(handled))
         return handled.outcome
 
     def drain(self, *, most: int = 10_000, patience: float = SILENCE) -> int:
@@ -96,6 +105,27 @@ class Trial:
         while count < most and self.candidate.deliver(self.worker, patience):
             count += 1
         return count
+
+    def _tell_silence(self, subject: str) -> None:
+        if self.has(Ability.MESSAGES):
+            self.step("transport", "nothing comes", subject)
+        else:
+            self.step("transport", "a tick finds nothing due", "")
+
+    def _tell_delivery(self, handled: Handled, verdict: Verdict) -> None:
+        """By the body that came: an order of the transport's own must show as what it was."""
+        subject = self._subject_of(handled.delivery.body)
+        if self.has(Ability.MESSAGES):
+            self.step("transport", "deliver again" if handled.delivery.again else "deliver", subject)
+            self.step("worker", f"{handled.outcome}, {verdict}", subject)
+        else:
+            self.step("transport", "a tick finds it", subject)
+            self.step("worker", handled.outcome, subject)
+
+    def _subject_of(self, body: bytes) -> str:
+        """As it was published, or else by the hold that it names."""
+        known = self._subjects.get(_canonical(body))
+        return known or self._named.get(_hold_named_in(body), "another body")
 
     # -- noting -------------------------------------------------------------------------------------------------------
 
@@ -111,8 +141,9 @@ class Trial:
         self._began = time.monotonic()
 
     def note(self, text: str) -> None:
-        """Something a reader should know that is neither good nor bad."""
-        self.notes.append(text)
+        """Something a reader should know that is neither good nor bad; said once."""
+        if text not in self.notes:
+            self.notes.append(text)
 
     # -- checking -----------------------------------------------------------------------------------------------------
 
@@ -138,10 +169,16 @@ class Trial:
         if self.has(Ability.MESSAGES):
             self.check(f"outcomes: {', '.join(expected)}", _listed(seen), passed=list(seen) == list(expected))
 
+    def check_whole(self, what: str, body: bytes, outcome: str | None) -> None:
+        """What came last is this body, with nothing lost of it, and was unreadable."""
+        came = self.worker.handled[-1].delivery.body if outcome is not None else b""
+        seen = "nothing came" if outcome is None else f"{len(came):,} bytes, {outcome}"
+        self.check(what, seen, passed=outcome == MALFORMED and _canonical(came) == _canonical(body))
+
     def check_expired_once_each(self, count: int) -> None:
         """So many deliveries changed a hold, all told."""
         seen = self.worker.expired()
-        self.check(f"{count} transition(s)", seen, passed=seen == count)
+        self.check(f"{count:,} transition{'' if count == 1 else 's'}", f"{seen:,}", passed=seen == count)
 
     def check_own_payload(self) -> None:
         """What reached the worker is what was published, byte for byte or value for value: nobody wraps it."""
@@ -162,6 +199,13 @@ def _canonical(body: bytes) -> bytes:
         return json.dumps(json.loads(body), sort_keys=True, separators=(",", ":")).encode()
     except (ValueError, RecursionError):
         return body
+
+
+def _hold_named_in(body: bytes) -> str:
+    try:
+        return str(json.loads(body)["reservation_id"])
+    except (ValueError, RecursionError, TypeError, KeyError):
+        return ""
 
 
 def _shown(delivery: Delivery) -> str:

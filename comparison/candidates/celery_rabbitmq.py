@@ -11,7 +11,7 @@ from kombu import Connection, Exchange, Queue
 from kombu.transport import native_delayed_delivery
 
 from comparison.candidate import Description, Engine, Limit, PublishRefused, Standing
-from comparison.candidates.celery_transport import TASK, CeleryTransport
+from comparison.candidates.celery_transport import TASK, CeleryTransport, celery_with
 from comparison.registry import Place
 
 _native: Any = native_delayed_delivery
@@ -60,9 +60,11 @@ class CeleryOnRabbitMQ(CeleryTransport):
             ),
             delay=Limit(
                 _LONGEST,
-                f"native delayed delivery counts in {_native.MAX_NUMBER_OF_BITS_TO_USE} bits: {_LONGEST:,} s",
+                f"native delayed delivery counts in {_native.MAX_NUMBER_OF_BITS_TO_USE} bits: {_LONGEST:,} s. Celery "
+                "takes it by itself on quorum queues only; on another queue, as here, a publisher addresses its levels",
                 _KOMBU,
             ),
+            client=celery_with("amqp"),
             cron="Celery beat",
         )
 

@@ -8,7 +8,7 @@ from kombu import Connection
 from redis import Redis
 
 from comparison.candidate import Ability, Description, Engine, Limit, Standing
-from comparison.candidates.celery_transport import CeleryTransport
+from comparison.candidates.celery_transport import CeleryTransport, celery_with
 from comparison.registry import Place
 
 _VISIBILITY = 2.0
@@ -58,6 +58,7 @@ class CeleryOnRedis(CeleryTransport):
                 536_870_912, "a Redis string holds 512 MB", "https://redis.io/docs/latest/develop/data-types/strings/"
             ),
             delay=Limit(None, no_delay, _DOCS),
+            client=celery_with("redis"),
             cron="Celery beat",
             lacks={Ability.DELAY: no_delay},
         )

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict
 from datetime import timedelta
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +23,18 @@ from kombu.exceptions import KombuError
 from kombu.message import Message
 
 from comparison.candidate import Delivery, Doorway, NotAvailable, Verdict, Worker
-from comparison.processes import Process, end, start
+from comparison.processes import Process, end, is_ready, start
 
 TASK, TICK = "comparison.deliver", "comparison.tick"
 _CONNECT = 3
 """Seconds a broker may take to answer at all."""
+_BEAT_STARTS = 60.0
+"""Seconds beat may take to start, before it is waited for a tick of it."""
+
+
+def celery_with(driver: str) -> str:
+    """Which Celery, kombu and driver are installed here."""
+    return ", ".join(f"{name} {version(name)}" for name in ("Celery", "kombu", driver))
 
 
 class CeleryTransport:
@@ -85,7 +93,7 @@ class CeleryTransport:
         """Connect once.
 
         Raises:
-            NotAvailable: the broker does not answer.
+            NotAvailable: the broker does not answer, or lets nobody in.
         """
         connection = self._connect()
         faults: tuple[type[BaseException], ...] = (
@@ -100,7 +108,7 @@ class CeleryTransport:
         except faults as fault:
             self.stop_silently(connection)
             cause = str(fault).strip().partition("\n")[0] or type(fault).__name__
-            raise NotAvailable(f"{connection.as_uri()} does not answer ({cause})") from None
+            raise NotAvailable(f"{connection.as_uri()} cannot be used ({cause}); start it, or name another") from None
         self._connection = connection
 
     def prepare(self, connection: Connection) -> None:
@@ -132,6 +140,7 @@ class CeleryTransport:
         """Start beat at the first call, wait for one of its messages, and act on it before it is acknowledged."""
         if self._beat is None:
             self._beat = start("comparison.beat", asdict(self.doorway()))
+            is_ready(self._beat, _BEAT_STARTS)
         self._fall_back()
         message = self._next(self.ticks, patience)
         if message is not None:

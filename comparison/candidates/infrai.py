@@ -74,6 +74,7 @@ class OnInfrai:
             comes_back=_LEASE.total_seconds(),
             payload=Limit(LARGEST_PAYLOAD, "256 KB; as 256,000 bytes, since which KB is meant is not published", _DOCS),
             delay=Limit(int(LONGEST_DELAY.total_seconds()), "delay_seconds from 0 to 604,800", _DOCS),
+            client=f"the HTTP client of Holdfast {version('holdfast')}",
             cron="its cron, posting to a sweep door",
             lacks={Ability.CRON: no_cron} if self._local is None else {},
         )
@@ -82,15 +83,15 @@ class OnInfrai:
         """Start a contract server if there is no address, and create the queue.
 
         Raises:
-            NotAvailable: the service does not answer, or does not take the key.
+            NotAvailable: the service does not answer, or address or key is missing or not taken.
         """
         if not self._url:
             self._local = self._undo.enter_context(running(Contract(loopback_targets=True)))
             self._url, self._key = self._local.url, self._local.key
-        self.attach()
         try:
+            self.attach()
             self.client.create_queue(self.queue, QueueTerms(retention_days=_RETENTION_DAYS, lease=_LEASE))
-        except InfraiError as refused:
+        except (BadInput, InfraiError) as refused:
             self.stop()
             raise NotAvailable(str(refused)) from None
 
@@ -108,8 +109,10 @@ class OnInfrai:
             self.client.publish(
                 self.queue, Outgoing(payload=json.loads(body), delay=delay), intent=secrets.token_hex(8)
             )
-        except (BadInput, InfraiError) as refused:
-            raise PublishRefused(str(refused)) from None
+        except BadInput as refused:
+            raise PublishRefused(f"by our client, before it was sent: {refused}") from None
+        except InfraiError as refused:
+            raise PublishRefused(f"by the service: {refused}") from None
 
     def deliver(self, worker: Worker, patience: float) -> bool:
         """Poll until a message comes; acknowledge it, or let its lease end."""

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
+from importlib.metadata import version
 from typing import Any
 
 from sqlalchemy import text
@@ -50,17 +51,18 @@ class PlainSweep:
     def describe(self) -> Description:
         """The database is the engine."""
         with self._db.transaction() as tx:
-            version = str(tx.execute(text("SELECT current_setting('server_version')")).scalar_one())
+            server = str(tx.execute(text("SELECT current_setting('server_version')")).scalar_one())
         return Description(
             name="sweep",
             title="Plain cron sweep",
-            engine=Engine("PostgreSQL", version, Standing.REAL),
+            engine=Engine("PostgreSQL", server, Standing.REAL),
             redelivery=f"when the claim of the sweeper that died runs out, {_LEASE.total_seconds():g} s here",
             comes_back=_LEASE.total_seconds(),
             payload=Limit(None, _NO_MESSAGES),
             delay=Limit(
                 int(LONGEST_HOLD.total_seconds()), f"the row waits; a hold lasts {LONGEST_HOLD.days} days at most"
             ),
+            client=f"the sweep of Holdfast {version('holdfast')}",
             cron="whatever runs `holdfast sweep --here`; here the experiment itself",
             lacks={
                 Ability.MESSAGES: _NO_MESSAGES,

@@ -45,11 +45,11 @@ def _by_the_bridge(trial: Trial) -> None:
     with _on_the_bridge(trial, name):
         [hold] = trial.ground.place(name, lasting=_EIGHT_DAYS)
         bridge = _bridge(trial)
-        _check_tick(trial, "a tick eight days early", 0, lambda: bridge.publish(apart=timedelta(0)).error)
+        _check_tick(trial, "a tick eight days early", 0, lambda: _publish_once(trial, bridge))
         movable = trial.candidate.advance(timedelta(0))
         left = _BEFORE_THE_DEADLINE if movable else _SOON
         [hold] = _let_pass(trial, hold, _EIGHT_DAYS - left)
-        _check_tick(trial, "a tick within seven days", 1, lambda: bridge.publish(apart=timedelta(0)).error)
+        _check_tick(trial, "a tick within seven days", 1, lambda: _publish_once(trial, bridge))
         if movable:
             trial.check_silence("hold", "nothing comes before its time")
             trial.candidate.advance(left)
@@ -65,10 +65,10 @@ def _by_the_bridge(trial: Trial) -> None:
 def _by_the_sweep(trial: Trial) -> None:
     """Two ticks, and eight days between them that the row is told of."""
     [hold] = trial.ground.place(trial.name("hold"), lasting=_EIGHT_DAYS)
-    _check_tick(trial, "a tick eight days early", 0, lambda: _sweep(trial))
+    _check_tick(trial, "a tick eight days early", 0, lambda: sweep_once(trial, "hold"))
     trial.check_states({hold.id: untouched()})
     _let_pass(trial, hold, _EIGHT_DAYS + _A_MINUTE)
-    _check_tick(trial, "a tick after the deadline", 1, lambda: _sweep(trial))
+    _check_tick(trial, "a tick after the deadline", 1, lambda: sweep_once(trial, "hold"))
     if trial.has(Ability.MESSAGES):
         trial.check_outcomes(["expired"], [trial.receive("hold")])
     trial.check_expired_once_each(1)
@@ -83,18 +83,13 @@ def _check_tick(trial: Trial, what: str, messages: int, run: Callable[[], str | 
     """Wait for the candidate's next tick, run this at it, and count what was published; `run` gives what failed."""
     before = len(trial.published)
     failed: list[str | None] = []
-
-    def act() -> None:
-        trial.step("transport", "tick", "hold")
-        failed.append(run())
-
-    came = trial.candidate.tick(act, _TICK)
+    came = trial.candidate.tick(lambda: failed.append(run()), _TICK)
     trial.check(f"{what} comes", "it came" if came else f"none in {_TICK:.0f} s", passed=came)
     if trial.has(Ability.MESSAGES):
         seen = len(trial.published) - before
         told = f"{seen} published" if failed in ([], [None]) else f"{seen} published; {failed[0]}"
         trial.check(f"{what}: {messages} published", told, passed=failed == [None] and seen == messages)
-    if not messages:
+    if trial.has(Ability.MESSAGES) and not messages:
         trial.check_silence("hold", "nothing comes")
 
 
@@ -107,19 +102,26 @@ def _let_pass(trial: Trial, hold: Hold, by: timedelta) -> list[Hold]:
 # -- what runs at a tick ----------------------------------------------------------------------------------------------
 
 
-def _sweep(trial: Trial) -> None:
-    """The one bounded sweep that a tick asks for. A candidate without messages sweeps by itself."""
+def sweep_once(trial: Trial, subject: str) -> None:
+    """One bounded sweep into the transport. A candidate without messages sweeps by itself, and publishes nothing."""
+    trial.step("transport", "tick", subject)
     if trial.has(Ability.MESSAGES):
-        sweep(trial.ground.db, Path.SWEEP, policy(), IntoTransport(trial), apart=timedelta(0))
+        sweep(trial.ground.db, Path.SWEEP, policy(), IntoTransport(trial, subject), apart=timedelta(0))
     else:
-        trial.receive("hold")
+        trial.receive(subject)
+
+
+def _publish_once(trial: Trial, bridge: Bridge) -> str | None:
+    """What a tick of the bridge does; what went wrong, if anything did."""
+    trial.step("transport", "tick", "hold")
+    return bridge.publish(apart=timedelta(0)).error
 
 
 class IntoTransport:
     """What the sweep's lane and the bridge's queue are here: messages of the candidate's, one reference each."""
 
-    def __init__(self, trial: Trial) -> None:
-        self._trial = trial
+    def __init__(self, trial: Trial, subject: str) -> None:
+        self._trial, self._subject = trial, subject
 
     def depth(self) -> int:
         """A trial takes what it publishes: nothing waits."""
@@ -128,7 +130,7 @@ class IntoTransport:
     def publish(self, run: int | None, path: Path, references: Sequence[Reference]) -> None:  # noqa: ARG002 - a lane's
         """Publish these."""
         for reference in references:
-            self._trial.publish(reference, "hold")
+            self._trial.publish(reference, self._subject)
 
     def at_once(self) -> int:
         """One message is all there is."""
@@ -139,13 +141,13 @@ class IntoTransport:
         for one in outgoing:
             reference = parse_reference(one.payload)
             if reference.hold_id.startswith(self._trial.prefix):
-                self._trial.publish(reference, "hold", delay=one.delay)
+                self._trial.publish(reference, self._subject, delay=one.delay)
         return [None] * len(outgoing)
 
 
 def _bridge(trial: Trial) -> Bridge:
     """The bridge itself, publishing into the candidate; of its client, publishing asks nothing but `publish_batch`."""
-    client: Any = IntoTransport(trial)
+    client: Any = IntoTransport(trial, "hold")
     return Bridge(
         db=trial.ground.db, client=client, queue="", bounds=policy(), worker="experiment",
         lease=settings().bridge_lease, budget=settings().run_budget,

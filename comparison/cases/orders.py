@@ -16,7 +16,7 @@ def both_orders(trial: Trial) -> None:
     """Each order has its own two holds; what the database says of them must not depend on the order."""
     finals = []
     for title, order in ORDERS.items():
-        references, names = _scene(trial, title.split()[0])
+        references, names = _scene(trial, title)
         trial.worker = trial.new_worker()
         seen = []
         for subject in order:
@@ -35,9 +35,11 @@ def both_orders(trial: Trial) -> None:
     trial.check("the same final state in both orders", "equal" if same else "they differ", passed=same)
 
 
-def _scene(trial: Trial, tag: str) -> tuple[dict[str, Reference], dict[str, str]]:
+def _scene(trial: Trial, order: str) -> tuple[dict[str, Reference], dict[str, str]]:
     """A hold past its deadline, and one whose first deadline has passed and which was extended before it did."""
-    names = {subject: trial.name(f"{tag}-{subject}") for subject in ("expired", "extended")}
+    names = {
+        subject: trial.name(f"{subject}-when-{order.replace(' ', '-')}", subject) for subject in ("expired", "extended")
+    }
     [expired] = trial.ground.overdue(names["expired"])
     [first] = trial.ground.place(names["extended"])
     trial.ground.extend(first, timedelta(hours=4))

@@ -27,8 +27,8 @@ def print_costs(console: Console, costs: Sequence[Cost], prices: Prices) -> None
     console.print(table)
     for cost in costs:
         for item in cost.items:
-            told = f"{cost.candidate}: {plain(item.operations)} {item.operation}"
-            again = f", {plain(item.for_duplicates)} of them by duplicates" if item.for_duplicates else ""
+            told = f"{cost.candidate}: {item.operation} {grouped(item.operations)}"
+            again = f", {grouped(item.for_duplicates)} of it by duplicates" if item.for_duplicates else ""
             console.print(f"{told}{again}: {money(item.cost)}", soft_wrap=True)
         if cost.unknown:
             least = "" if cost.known is None else f" (at least {money(cost.known)} a month)"
@@ -90,6 +90,12 @@ def money(amount: Decimal | None) -> str:
 def exact(amount: Decimal | None) -> str:
     """All of it."""
     return UNKNOWN if amount is None else plain(amount)
+
+
+def grouped(number: Decimal) -> str:
+    """All of it, with thousands set apart."""
+    whole, point, rest = plain(number).partition(".")
+    return f"{int(whole):,}{point}{rest}"
 
 
 def plain(number: Decimal) -> str:

@@ -8,6 +8,7 @@ from html import escape
 from importlib.resources import files
 
 from comparison.candidate import Limit
+from comparison.report.terminal import times
 from comparison.report.timeline import timeline_svg
 from comparison.result import CaseText, Check, Column, Report, Result, Status
 from domain.instants import rfc3339
@@ -51,7 +52,7 @@ def _head(report: Report) -> str:
     good = not report.failed
     verdict = "Every case that could be tried passed." if good else _what_failed(report, counts[Status.FAILED])
     facts = [f"<b>{counts[status]}</b> {status}" for status in Status if counts[status]] + [
-        f"<b>{report.runs}</b> run(s) of each case",
+        f"each case <b>{times(report.runs)}</b>",
         f"seed <b>{report.seed}</b>",
         f"<b>{rfc3339(report.at.replace(microsecond=0))}</b>",
     ]
@@ -73,7 +74,11 @@ def _what_failed(report: Report, failed: int) -> str:
 
 def _legend() -> str:
     items = (f"<li>{_badge(status)}{_MEANINGS[status]}</li>" for status in Status)
-    return f'<h2>What came of it</h2><ul class="legend">{"".join(items)}</ul>'
+    return (
+        f'<h2>What came of it</h2><ul class="legend">{"".join(items)}</ul><p class="soft small">Each cell opens on '
+        "what was observed. Its seconds are how long the case took here, most of it waiting: they measure no "
+        "transport.</p>"
+    )
 
 
 def _matrix(report: Report) -> str:
@@ -111,6 +116,8 @@ def _sheet(case: CaseText, column: Column, result: Result) -> str:
     inside = [f"<p>{escape(case.passes)}</p>"]
     if not result.runs:
         inside.append(f"<p>{escape(result.summary)}</p>")
+    if result.runs > 1:
+        inside.append(f"<p>{_shown_run(result)}</p>")
     if result.checks:
         inside.append(f'<h3>Checked</h3><ul class="checks">{"".join(map(_check, _worst_first(result.checks)))}</ul>')
     if result.notes:
@@ -128,6 +135,13 @@ def _sheet(case: CaseText, column: Column, result: Result) -> str:
     )
 
 
+def _shown_run(result: Result) -> str:
+    """Which of several runs a sheet shows."""
+    passed = f"{result.passed_runs} of {result.runs} runs passed."
+    which = "last of them" if result.status is Status.PASSED else "first that failed"
+    return f"{passed} Shown is the {which}."
+
+
 def _worst_first(checks: Iterable[Check]) -> list[Check]:
     return sorted(checks, key=lambda check: check.passed)
 
@@ -143,23 +157,26 @@ def _check(check: Check) -> str:
 
 
 def _orders(report: Report) -> str:
-    """The two delivery orders of the first candidate that was tried, on the page itself."""
-    shown = _orders_result(report)
-    if shown is None:
+    """The two delivery orders of each candidate that was tried, on the page itself; the first one's stand open."""
+    places = report.by_place()
+    tried = [
+        (column, result)
+        for column in report.columns
+        if (result := places.get(("orders", column.name))) is not None and result.timelines
+    ]
+    if not tried:
         return ""
-    title = next(column.title for column in report.columns if column.name == shown.candidate)
-    return (
-        f'<h2>The two delivery orders, on {escape(title)}</h2><p class="soft">One expired hold and one extended, two '
-        "deliveries each. Whatever comes first, the expired hold is expired once and the extended one is left alone. "
-        "Every other candidate's stand in its own cell.</p>"
-        f'<div class="pair">{"".join(map(timeline_svg, shown.timelines))}</div>'
+    shown = (
+        f"<details{' open' if place == 0 else ''}><summary>{escape(column.title)} {_badge(result.status)} "
+        f'<span class="soft">{escape(_engine(column))}</span></summary>'
+        f'<div class="pair">{"".join(map(timeline_svg, result.timelines))}</div></details>'
+        for place, (column, result) in enumerate(tried)
     )
-
-
-def _orders_result(report: Report) -> Result | None:
-    """The fullest one: where there are messages, each of four deliveries is seen."""
-    tried = [result for result in report.results if result.case == "orders" and result.timelines]
-    return max(tried, key=lambda result: len(result.timelines[0].steps), default=None)
+    return (
+        '<h2>The two delivery orders</h2><p class="soft">One expired hold and one extended, two deliveries each. '
+        "Whatever comes first, the expired hold must be expired once and the extended one left alone.</p>"
+        f'<div class="orders">{"".join(shown)}</div>'
+    )
 
 
 def _engines(report: Report) -> str:
@@ -176,6 +193,7 @@ def _card(column: Column) -> str:
     reconciled = ", ".join(column.violations) or "nothing found"
     facts = {
         "Engine": escape(f"{told.engine.name} {told.engine.version}: {told.engine.standing}"),
+        "Carried by": escape(told.client),
         "Reaches the worker": escape(f"pushed to {told.push}" if told.push else "polled by the worker"),
         "An unacknowledged message comes back": escape(told.redelivery),
         "Largest payload": _limit(told.payload),
@@ -183,6 +201,8 @@ def _card(column: Column) -> str:
         "Ticks": escape(told.cron or "no scheduler of its own"),
         "Reconcile at the end": escape(reconciled),
     }
+    if column.left:
+        facts["Could not tidy up"] = escape(column.left)
     listed = "".join(f"<div><dt>{name}</dt><dd>{value}</dd></div>" for name, value in facts.items())
     return f'<article class="engine"><h3>{escape(told.title)}</h3><dl>{listed}</dl></article>'
 

@@ -1,8 +1,12 @@
 """The report as a table of 80 columns, and what a reader must know to read it."""
 
+from typing import assert_never
+
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
+from comparison.candidate import Standing
 from comparison.result import Column, Report, Result, Status
 
 _WIDTH = 80
@@ -17,10 +21,11 @@ _WORDS = {
 def print_report(console: Console, report: Report) -> None:
     """The matrix, then each engine, then each cell that is not a pass with its reason."""
     places = report.by_place()
-    table = Table(width=_WIDTH, title=f"seed {report.seed}, {report.runs} run(s) of each case", title_justify="left")
+    title = f"seed {report.seed}, each case {times(report.runs)}"
+    table = Table(width=_WIDTH, title=title, title_justify="left")
     table.add_column("case", ratio=3)
     for column in report.columns:
-        table.add_column(column.title, ratio=2)
+        table.add_column(_head(column), ratio=2)
     for case in report.cases:
         cells = [places.get((case.id, column.name)) for column in report.columns]
         table.add_row(case.title, *(_cell(cell) for cell in cells))
@@ -35,6 +40,26 @@ def print_report(console: Console, report: Report) -> None:
     console.print(f"Repeat it with --seed {report.seed}.")
 
 
+def _head(column: Column) -> str:
+    """Who it is, and on what if that is not what its name says."""
+    if column.description is None:
+        return column.title
+    match column.description.engine.standing:
+        case Standing.REAL:
+            return column.title
+        case Standing.PROTOCOL:
+            return f"{column.title}\n[dim](on {escape(column.description.engine.name)})[/]"
+        case Standing.CONTRACT:
+            return f"{column.title}\n[dim](our server)[/]"
+        case never:
+            assert_never(never)
+
+
+def times(runs: int) -> str:
+    """How often something was done, in words."""
+    return {1: "once", 2: "twice"}.get(runs, f"{runs} times")
+
+
 def _cell(result: Result | None) -> str:
     if result is None:
         return ""
@@ -47,6 +72,7 @@ def _engine(column: Column) -> str:
     if column.description is None:
         return f"{column.title}: skipped, {column.skipped}"
     engine = column.description.engine
-    said = f"{column.title}: {engine.name} {engine.version}, {engine.standing}"
+    said = f"{column.title}: {engine.name} {engine.version}, {engine.standing}; by {column.description.client}"
     broken = f"; RECONCILE FOUND {', '.join(column.violations)}" if column.violations else "; reconcile finds nothing"
-    return said + broken
+    left = f"; IT COULD NOT TIDY UP: {column.left}" if column.left else ""
+    return said + broken + left

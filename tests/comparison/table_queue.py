@@ -25,6 +25,8 @@ from db.engine import Database
 
 PAYLOAD, DELAY = 4096, 604_800
 LEASE = 0.5
+LONGER = {"keeps longer delays", "forgets what waits longer"}
+"""Whose own limit of delays lies far above seven days."""
 
 _MAKE = """CREATE TABLE IF NOT EXISTS transport (
     id bigint GENERATED ALWAYS AS IDENTITY, body text NOT NULL, due double precision NOT NULL, seen int DEFAULT 0)"""
@@ -49,8 +51,8 @@ class TableQueue:
         lacks = {Ability.DELAY: "it has no delays (its page says so)"} if self.fault == "has no delays" else {}
         return Description(
             name="table", title="A table", engine=Engine("PostgreSQL", "18", Standing.REAL),
-            redelivery="when its lease ends", comes_back=LEASE,
-            payload=Limit(PAYLOAD, "4 KiB"), delay=Limit(DELAY, "seven days"),
+            redelivery="when its lease ends", comes_back=LEASE, client="SQL",
+            payload=Limit(PAYLOAD, "4 KiB"), delay=Limit(None if self.fault in LONGER else DELAY, "seven days"),
             push={"pushes to a private address": "https://10.0.0.5/hook"}.get(self.fault), cron="the test", lacks=lacks,
         )  # fmt: skip
 
@@ -65,16 +67,21 @@ class TableQueue:
         seconds = delay.total_seconds()
         if len(body) > PAYLOAD and self.fault != "cuts what is too large":
             raise PublishRefused(f"{len(body)} bytes are over {PAYLOAD}")
-        if seconds > DELAY:
+        if seconds > DELAY and self.fault not in LONGER:
             if self.fault != "cuts a delay short":
                 raise PublishRefused(f"{seconds:.0f} s are over {DELAY}")
             seconds = DELAY
         if self.fault == "forgets delays":
             seconds = 0
-        self._published += 1
-        if self.fault == "loses one in twenty" and self._published % 20 == 0:
+        if self.fault == "is three seconds early":
+            seconds = max(0.0, seconds - 3)
+        if self.fault == "forgets what waits longer" and seconds > DELAY:
             return
-        told = body.decode()[:PAYLOAD]
+        self._published += 1
+        lost = {"loses one in twenty": self._published % 20 == 0, "loses the second": self._published == 2}
+        if lost.get(self.fault):
+            return
+        told = body.decode()[: PAYLOAD - (self.fault == "loses the last byte")]
         if self.fault == "wraps the payload":
             told = json.dumps({"MessageId": "1", "Body": json.loads(body)})
         self.sql("INSERT INTO transport (body, due) VALUES (:body, :due)", body=told, due=self.now() + seconds)

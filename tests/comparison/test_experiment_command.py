@@ -1,6 +1,10 @@
 """`holdfast compare` as it is typed: its answers, its files, its exit codes, and every misuse in one line."""
 
 import json
+import os
+import signal
+import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -82,7 +86,8 @@ def test_a_run_writes_its_report_and_leaves_no_folder(
         ),
         (("--redis", "http://:pass-word@x"), "--redis: must begin with redis:// or rediss:// or redis+socket://"),
         (("--rabbitmq", "redis://:pass-word@x"), "--rabbitmq: must begin with amqp:// or amqps://"),
-        (("--report", __file__), f"--report: {__file__} is no folder"),
+        (("--report", __file__), f"--report: {__file__!r} is no folder"),
+        (("--report", ""), "--report: '' is no folder"),
         (("--turbo",), "--turbo: there is no such option; see `holdfast compare --help`"),
         (("cots",), "there is no command 'cots'; did you mean 'cost'? See `holdfast compare --help`"),
         (("cost",), "--workload: is missing; see `holdfast compare cost --help`"),
@@ -94,12 +99,39 @@ def test_misuse_is_one_line_starts_nothing_and_repeats_no_address(
     assert compare(*arguments) == (2, "", f"holdfast: {line}\n")
 
 
+def test_a_report_that_could_not_be_written_is_refused_before_anything_runs(compare: Command, tmp_path: Path) -> None:
+    (tmp_path / "report.html").mkdir()
+    said = f"holdfast: {tmp_path / 'report.html'}: Is a directory; make it usable and try again\n"
+    assert compare("--candidate", "sweep", "--report", str(tmp_path)) == (1, "", said)
+
+
+@pytest.mark.system
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_a_run_that_is_told_to_end_tidies_up(number: signal.Signals) -> None:
+    with tempfile.TemporaryDirectory(dir="/tmp") as temporary:  # where Postgres, as another user, may enter
+        Path(temporary).chmod(0o755)
+        hearing = (
+            "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"  # a shell may have it ignored
+        )
+        script = f"{hearing}; from cli.main import main; main()"
+        with subprocess.Popen(
+            [sys.executable, "-c", script, "compare", "--candidate", "infrai"], cwd=ROOT, text=True,
+            env={**os.environ, "TMPDIR": temporary}, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        ) as run:  # fmt: skip
+            assert run.stderr is not None
+            assert run.stderr.readline() == "Infrai: Both delivery orders: pass\n"
+            run.send_signal(number)
+            assert run.stderr.read().splitlines()[-1] == "holdfast: interrupted"
+            assert run.wait(60) == 130
+        assert list(Path(temporary).iterdir()) == []
+
+
 def test_costs_of_the_example_are_told_and_what_is_unknown_is_said(compare: Command) -> None:
     code, out, err = compare("cost", "--workload", EXAMPLE)
     assert (code, err) == (0, "")
     table = [line for line in out.splitlines() if line[:1] in "┏┃┡│└"]
     assert {len(line) for line in table} == {80}
-    assert "celery-redis: unknown are gb_month (at least 42.90 a month)" in out
+    assert "celery-redis: unknown are gb_month (at least 43.02 a month)" in out
     assert "infrai: unknown are publish, consume, ack, cron_run, gb_month\n" in out
     assert "celery-redis.command: 0.20 USD per 100,000, https://upstash.com/pricing/redis read 2026-11-09" in out
 
@@ -110,7 +142,7 @@ def test_prices_of_ones_own_make_a_sum_known(compare: Command, tmp_path: Path) -
     code, out, err = compare("cost", "--workload", EXAMPLE, "--prices", str(mine), "--json")
     assert (code, err) == (0, "")
     found = {one["candidate"]: one for one in json.loads(out)["candidates"]}
-    assert found["celery-redis"]["month"] == "43.576064"
+    assert found["celery-redis"]["month"] == "43.696064"
     assert found["celery-redis"]["per_million_by_duplicates"] == "1.86072"
     assert found["infrai"]["month"] == "unknown"
 

@@ -117,6 +117,8 @@ def test_infrai_passes_on_the_contract_server_and_says_so(found: Found) -> None:
     report = found["infrai"].result()
     assert statuses(report) == {}
     assert engine_of(report).standing is Standing.CONTRACT
+    [beyond] = [result for result in report.results if result.case == "beyond"]
+    assert beyond.checks[0].seen.startswith("by our client, before it was sent: delay: is 604801 s")
     [delay] = [result for result in report.results if result.case == "delay"]
     assert delay.notes == ["The transport's clock was moved seven days ahead; the hold is judged at its deadline."]
 
@@ -126,7 +128,7 @@ def test_a_broker_that_does_not_answer_is_skipped_with_its_reason_and_no_passwor
     [column] = report.columns
     assert column.description is None
     assert column.skipped is not None
-    assert column.skipped.startswith("redis://:**@127.0.0.1:1/0 does not answer (")
+    assert column.skipped.startswith("redis://:**@127.0.0.1:1/0 cannot be used (")
     assert "pass-word" not in str(report.as_data())
     assert statuses(report) == {"skipped": {case.id for case in CASES}}
     assert report.failed

@@ -10,6 +10,7 @@ from cli.local.engines import Postgres
 from comparison.cases import CASES
 from comparison.cases.burst import shuffled
 from comparison.experiment import Entrant, Plan, experiment
+from comparison.ground import expired_once, untouched
 from comparison.processes import end, start
 from comparison.result import Report, Result, Status
 from db.engine import Database
@@ -43,7 +44,7 @@ def broken_checks(result: Result) -> set[str]:
 
 
 FAULTS = {
-    "orders": ("expires whatever a message names", "1 transition(s)"),
+    "orders": ("expires whatever a message names", "1 transition"),
     "withheld": ("acks before the commit", "outcomes: expired, duplicate"),
     "early": ("expires whatever a message names", "outcomes: early, expired"),
     "renewed": ("expires whatever a message names", "outcomes: stale, expired, stale"),
@@ -54,20 +55,32 @@ FAULTS = {
     "beyond": ("cuts a delay short", "it is within the published limit"),
     "later": ("never ticks", "a tick within seven days comes"),
     "killed": ("acks before the commit", "a consumer is killed before-ack"),
-    "burst": ("loses one in twenty", "40 transition(s)"),
+    "burst": ("loses one in twenty", "40 transitions"),
     "boundary": ("pushes to a private address", "no private push endpoint"),
 }
 
 
 OTHERS = [
-    ("reopens what was expired", "orders", "1 transition(s)"),
+    ("reopens what was expired", "orders", "1 transition"),
     ("forgets acks", "withheld", "nothing comes after the acknowledgement"),
     ("wraps the payload", "boundary", "the worker sees our payload and nobody else's"),
-    ("reopens what was expired", "burst", "40 transition(s)"),
+    ("reopens what was expired", "burst", "40 transitions"),
     ("forgets delays", "later", "nothing comes before its time"),
     ("cuts a delay short", "beyond", "nothing comes a second early"),
+    ("forgets what waits longer", "beyond", "outcomes: expired"),
+    ("is three seconds early", "delay", "nothing comes two seconds early"),
+    ("loses the last byte", "payload", "4,096 bytes arrive whole, and become a dead letter"),
+    ("expires whatever a message names", "killed", f"hold is {untouched()}"),
 ]
 """More ways to be broken, and by which check they are found."""
+
+SOUND_BEYOND = {
+    "": "The hold waited in its table; within seven days of its deadline it was published, as the bridge does.",
+    "has no delays": "It has no delays: the hold waits in its table, whatever its deadline. "
+    "The row's deadline was moved.",
+    "keeps longer delays": None,
+}
+"""The ways to be sound with a second more than seven days, and what the cell says of each."""
 
 Found = Mapping[tuple[str, str], Waiting]
 
@@ -77,6 +90,7 @@ def found(postgres: Postgres, template: str) -> Iterator[Found]:
     """What was found of each fault in its case, and of the sound transport in all of them."""
     pairs = [(fault, case) for case, (fault, _) in FAULTS.items()] + [(fault, case) for fault, case, _ in OTHERS]
     jobs = {("", ""): partial(tried, fault="")}
+    jobs |= {(fault, "beyond"): partial(tried_in, fault=fault, case="beyond") for fault in SOUND_BEYOND}
     jobs |= {(fault, case): partial(tried_in, fault=fault, case=case) for fault, case in pairs}
     with at_once(postgres, template, jobs) as reports:
         yield reports
@@ -112,6 +126,24 @@ def test_other_faults_are_found_too(fault: str, case: str, broken: str, found: F
     assert broken in broken_checks(only(found[fault, case].result()))
 
 
+@pytest.mark.parametrize("fault", SOUND_BEYOND)
+def test_a_second_more_than_seven_days_is_seen_to_expire_once_whoever_keeps_it(fault: str, found: Found) -> None:
+    result = only(found[fault, "beyond"].result())
+    assert result.status is Status.PASSED
+    assert f"beyond is {expired_once()}" in [check.what for check in result.checks]
+    assert list(result.notes) == [note for note in [SOUND_BEYOND[fault]] if note]
+
+
+def test_a_failed_case_says_only_what_was_seen_in_it(found: Found) -> None:
+    for case in ("withheld", "killed"):
+        assert only(found["acks before the commit", case].result()).notes == []
+
+
+def test_what_a_failed_case_left_behind_fails_no_other(database: Database) -> None:
+    report = tried(database, "loses the second", "missing", "later")
+    assert [(result.case, result.status.value) for result in report.results] == [("missing", "fail"), ("later", "pass")]
+
+
 def test_what_is_not_offered_is_said_with_its_published_limit_and_fails_nothing(database: Database) -> None:
     report = tried(database, "has no delays", "delay", "beyond")
     assert [(result.case, result.status.value, result.runs) for result in report.results] == [
@@ -126,6 +158,26 @@ def test_a_candidate_that_is_away_is_skipped_with_its_reason(database: Database)
     report = tried(database, "is away", "orders")
     assert (only(report).status, only(report).summary) == (Status.SKIPPED, "the table is not there; make it")
     assert report.failed, "nothing was tried"
+
+
+class Untidy(TableQueue):
+    def stop(self) -> None:
+        super().stop()
+        raise OSError("its server has gone")
+
+
+class Stillborn(TableQueue):
+    def start(self) -> None:
+        raise RuntimeError("no licence")
+
+
+def test_one_that_cannot_start_or_tidy_up_costs_nobody_their_results(database: Database) -> None:
+    entrants = [Entrant(name=made.__name__, title="A table", make=made) for made in (Untidy, Stillborn)]
+    plan = Plan(runs=1, seed=7, cases=[case for case in CASES if case.id == "missing"], patience=PATIENCE)
+    report = experiment(entrants, plan, grounds_of(database), at=AT, progress=lambda *_: None)
+    assert [result.status.value for result in report.results] == ["pass", "skipped"]
+    assert report.results[1].summary == "it did not start: RuntimeError: no licence"
+    assert [column.left for column in report.columns] == ["OSError: its server has gone", None]
 
 
 def test_each_run_has_holds_of_its_own_and_all_are_counted(database: Database) -> None:

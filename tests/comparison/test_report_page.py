@@ -26,7 +26,7 @@ def description(name: str) -> Description:
     return Description(
         name=name, title=f"Candidate {name}", engine=Engine("Engine", "1.2", Standing.PROTOCOL), redelivery=HOSTILE,
         comes_back=2.0, payload=Limit(262_144, "256 KB", "https://example.com/limits"), delay=Limit(None, LONG),
-        cron="its cron", lacks={Ability.DELAY: "none"},
+        client="a client 3.4", cron="its cron", lacks={Ability.DELAY: "none"},
     )  # fmt: skip
 
 
@@ -114,6 +114,31 @@ def test_a_report_fails_if_a_case_fails_nothing_was_tried_or_a_database_does_not
     assert made(Status.PASSED, violations=("closed-twice",)).failed
 
 
+def test_words_of_the_last_column_stay_inside_the_figure_and_what_is_about_nothing_has_no_colour() -> None:
+    steps = [
+        Step(0, "hold", "604,802 s pass", "beyond"),
+        Step(1, "hold", "expired", "expired"),
+        Step(2, "transport", "a tick finds nothing due", ""),
+    ]
+    figure = ET.fromstring(timeline_svg(Timeline("t", steps)))
+    words = [text for text in figure.iter("text") if text.get("class") is None]
+    assert [text.get("text-anchor") for text in words] == ["end", None, None]
+    assert [mark.get("class") for mark in figure.iter("circle")] == ["dot s0", "dot s1", "dot idle"]
+    assert len(list(figure.iter("path"))) == 0
+
+
+def test_a_sheet_says_how_many_runs_passed_and_which_of_them_it_shows() -> None:
+    html = page(report())
+    assert "<p>2 of 2 runs passed. Shown is the last of them.</p>" in html
+    assert "<p>1 of 2 runs passed. Shown is the first that failed.</p>" in html
+
+
+def test_the_delivery_orders_of_every_candidate_that_was_tried_stand_on_the_page() -> None:
+    shown = re.findall(r"<details( open)?><summary>(Candidate [^ ]+) ", page(report()))
+    assert shown == [(" open", "Candidate celery-redis"), ("", "Candidate celery-rabbitmq")]
+    assert page(report()).count("Carried by</dt><dd>a client 3.4") == 3
+
+
 def test_the_table_has_80_columns_and_says_why() -> None:
     out = StringIO()
     print_report(Console(file=out, width=200, highlight=False), report())
@@ -121,6 +146,11 @@ def test_the_table_has_80_columns_and_says_why() -> None:
     assert {len(line) for line in table} == {80}
     assert f"celery-redis, withheld: FAIL {HOSTILE}" in out.getvalue()
     assert f"Candidate sweep: skipped, {HOSTILE}" in out.getvalue()
+    assert "Candidate infrai: Engine 1.2, its protocol on another engine; by a client 3.4; reconcile finds nothing" in (
+        out.getvalue()
+    )
+    assert out.getvalue().count("(on Engine)") == 3, "a column is not named for an engine that did not run"
+    assert out.getvalue().startswith("seed 7, each case twice ")
     assert "Repeat it with --seed 7." in out.getvalue()
 
 
@@ -160,6 +190,31 @@ def test_every_cell_opens_by_keyboard_and_closes_by_escape_with_the_focus_back_o
             seen.press("Escape")
             assert seen.run("document.querySelector(':popover-open')") is None
             assert seen.run(f"document.activeElement === document.querySelectorAll('.cell')[{place}]")
+
+
+@needs_chromium
+def test_on_paper_every_cell_is_told_in_dark_ink_and_nothing_overflows(written: Path) -> None:
+    with browser() as seen:
+        seen.resize(760, 1100)
+        seen.open(written)
+        dark = {"name": "prefers-color-scheme", "value": "dark"}
+        seen.ask("Emulation.setEmulatedMedia", media="print", features=[dark])
+        assert seen.run("document.documentElement.scrollWidth") <= 760
+        assert seen.run("[...document.querySelectorAll('.sheet')].filter(s => s.offsetHeight < 40).length") == 0
+        assert seen.run("[...document.querySelectorAll('.orders .pair')].filter(p => p.offsetHeight < 40).length") == 0
+        assert seen.run("getComputedStyle(document.body).color") == "rgb(27, 30, 36)"
+
+
+@needs_chromium
+def test_no_word_of_a_timeline_is_cut(written: Path) -> None:
+    cut = """[...document.querySelectorAll('.orders svg text')].filter(text => {
+        const [word, whole] = [text, text.closest('svg')].map(one => one.getBoundingClientRect());
+        return word.left < whole.left - 1 || word.right > whole.right + 1;
+    }).map(text => text.textContent)"""
+    with browser() as seen:
+        seen.resize(1280, 900)
+        seen.open(written)
+        assert seen.run(cut) == []
 
 
 @needs_chromium
