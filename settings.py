@@ -303,13 +303,17 @@ class Settings(BaseSettings):
     @model_validator(mode="after")
     def _gateways_have_what_they_need(self) -> Self:
         if self.quiet_email is Policy.DOWNGRADE:
-            raise ValueError("HOLDFAST_QUIET_EMAIL cannot be downgrade: there is nothing below; use send or suppress")
+            raise ValueError(
+                "HOLDFAST_QUIET_EMAIL cannot be downgrade: there is nothing below; use send, delay or suppress"
+            )
         for setting, needed in (("email_gateway", "email_from"), ("sms_gateway", "sms_from")):
             chosen: str = getattr(self, setting)
             for name in () if chosen == "none" else (needed, *_NEEDED[chosen]):
                 value = getattr(self, name)
                 if not (value.get_secret_value() if isinstance(value, SecretStr) else value):
                     raise ValueError(f"HOLDFAST_{name.upper()} is needed with HOLDFAST_{setting.upper()}={chosen}")
+        if bool(self.smtp_user) is not bool(self.smtp_password.get_secret_value()):
+            raise ValueError("HOLDFAST_SMTP_USER and HOLDFAST_SMTP_PASSWORD go together: set both, or none")
         return self
 
     @property

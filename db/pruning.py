@@ -80,7 +80,8 @@ WITH next AS MATERIALIZED (
 SELECT (SELECT count(*) FROM gone) AS gone, count(*) AS seen, max(event_id) AS last FROM next
 """)  # noqa: S608 - the parts are constants of this file
 
-# What waits for an operator stays when its hold goes.
+# What waits for an operator stays when its hold goes, without its text and address: no later pass would find them, and
+# without a hold it cannot be sent again.
 _DELETE_REMINDERS = text(f"""
 WITH gone AS (
     DELETE FROM reminders AS r USING unnest(CAST(:holds AS text[])) AS g(id)
@@ -88,6 +89,9 @@ WITH gone AS (
     RETURNING r.key
 ), attempt AS (
     DELETE FROM reminder_attempts AS a USING gone WHERE a.key = gone.key
+), erased AS (
+    UPDATE reminders AS r SET message = NULL FROM unnest(CAST(:holds AS text[])) AS g(id)
+    WHERE {OF_HOLD.format(hold="g.id")} AND ({WAITING}) AND r.message IS NOT NULL
 )
 SELECT count(*) FROM gone
 """)  # noqa: S608 - constants of this project

@@ -138,6 +138,17 @@ def one_line(name: str, raw: str) -> str:
     return raw
 
 
+def credential(name: str, raw: str) -> str:
+    """The secret, or the name that goes with it, as it is, if it can be sent. What it is stays unsaid.
+
+    Raises:
+        BadInput: it holds what no provider's key or password can, which was copied along with it.
+    """
+    if not raw.isascii():
+        raise BadInput(name, "holds a character outside of ASCII, which cannot be sent; copy it anew")
+    return one_line(name, raw)
+
+
 @dataclass(frozen=True, slots=True)
 class Mailbox:
     """Who an email is from."""

@@ -29,7 +29,7 @@ from requests.structures import CaseInsensitiveDict
 from requests.utils import DEFAULT_CA_BUNDLE_PATH
 
 from domain.addresses import Target, check_url
-from domain.contacts import one_line
+from domain.contacts import credential
 from domain.errors import BadInput
 from domain.reminding import Accepted, Deferred, Outcome, Rejected, Unknown
 from domain.webhooks import parse_retry_after
@@ -104,7 +104,7 @@ class Api:
         """
         target = check_base_url(base_url)
         self._url = target.url.rstrip("/")
-        self._headers = {name: one_line(name, value) for name, value in headers.items()} | {
+        self._headers = {name: credential(name, value) for name, value in headers.items()} | {
             "User-Agent": _AGENT, "Accept": "application/json", "Accept-Encoding": "identity",
             "Connection": "keep-alive",
         }  # fmt: skip

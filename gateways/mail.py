@@ -51,8 +51,11 @@ def composed(message: Message, sender: Mailbox) -> bytes:
 
 
 def _encoded(subject: str) -> str:
-    """As it is, or as encoded words (RFC 2047) that end where a character does."""
-    if subject.isascii():
+    """As it is, or as encoded words (RFC 2047) that end where a character does.
+
+    So are words that look encoded: a resource so named must not be shown as something else.
+    """
+    if subject.isascii() and "=?" not in subject:
         return subject
     pieces = (subject[start : start + _WORD] for start in range(0, len(subject), _WORD))
     return "\r\n ".join(f"=?utf-8?b?{b64encode(piece.encode()).decode()}?=" for piece in pieces)

@@ -31,7 +31,7 @@ from time import monotonic
 
 from requests.utils import DEFAULT_CA_BUNDLE_PATH
 
-from domain.contacts import Mailbox, check_mailbox, one_line
+from domain.contacts import Mailbox, check_mailbox, credential, one_line
 from domain.errors import BadInput
 from domain.reminding import Accepted, Channel, Deferred, Message, Outcome, Rejected, Unknown
 from gateways.exchange import UNDER_WAY, Stage, tls_context, uptime
@@ -68,7 +68,7 @@ class Server:
     """The mail server that takes our messages.
 
     Raises:
-        BadInput: a password would be readable on its way.
+        BadInput: a password would be readable on its way, or cannot be sent.
     """
 
     host: str
@@ -81,6 +81,8 @@ class Server:
     def __post_init__(self) -> None:
         if self.user and self.security is Security.NONE and not _is_loopback(self.host):
             raise BadInput("smtp_security", "must be starttls or tls where there is a login")
+        credential("smtp_user", self.user)
+        credential("smtp_password", self.password)
 
 
 def _is_loopback(host: str) -> bool:

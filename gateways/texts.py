@@ -14,7 +14,7 @@ from types import TracebackType
 from jinja2 import FunctionLoader, StrictUndefined, Template, TemplateSyntaxError
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from domain.contacts import one_line
+from domain.contacts import check_locale, one_line
 from domain.errors import BadInput, HoldfastError
 from domain.instants import in_zone
 from domain.reminding import Channel, Rendered
@@ -24,9 +24,11 @@ from domain.wording import clock, moment, span
 FALLBACK = "en"
 """The locale that has every text."""
 _OURS = Path(__file__).parent / "templates"
-_NAME = re.compile(r"(?:_.*|email\.([A-Za-z0-9-]+)\.(?:subject|txt|html)|sms\.([A-Za-z0-9-]+)\.txt)\.j2")
-_LONGEST_SUBJECT = 200
+_NAME = re.compile(r"email\.([A-Za-z0-9-]+)\.(?:subject|txt|html)\.j2|sms\.([A-Za-z0-9-]+)\.txt\.j2")
+_LONGEST_SUBJECT = 600
+"""Characters: resource and customer as long as they may be, and words; a header's line may have 998."""
 _LARGEST_BODY = 256 * 1024
+_CHANNELS = tuple(f"{channel}." for channel in Channel)
 
 
 class TemplateFault(HoldfastError):
@@ -139,16 +141,28 @@ def _read(folder: Path) -> dict[str, str]:
     if not folder.is_dir():
         raise BadInput("texts", f"{folder} is no folder")
     sources = {}
-    for path in sorted(folder.glob("*.j2")):
-        if _NAME.fullmatch(path.name) is None:
+    for path in sorted(folder.iterdir()):
+        if not path.name.endswith(".j2") and not path.name.startswith(_CHANNELS):
+            continue  # a README, say
+        if not path.name.startswith("_") and not _is_looked_for(path.name):
             raise BadInput(
-                "texts", f"{path.name} would never be used; name it like email.de.txt.j2, sms.de.txt.j2 or _x.j2"
+                "texts", f"{path.name} would never be used; name it like email.de-AT.txt.j2, sms.de.txt.j2 or _x.j2"
             )
         try:
             sources[path.name] = path.read_text("utf-8")
         except (OSError, UnicodeError) as error:
             raise BadInput("texts", f"{path.name} cannot be read: {_said(error)}") from None
     return sources
+
+
+def _is_looked_for(name: str) -> bool:
+    """Whether a reminder of some locale takes this template: locales are looked for in the form they are kept in."""
+    match = _NAME.fullmatch(name)
+    locale = match and (match[1] or match[2])
+    try:
+        return locale is not None and check_locale(locale) == locale
+    except BadInput:
+        return False
 
 
 def _nearest(locale: str | None) -> list[str]:

@@ -10,7 +10,7 @@ from datetime import timedelta
 from pathlib import Path
 from urllib.parse import urlencode
 
-from domain.contacts import one_line
+from domain.contacts import credential, one_line
 from domain.errors import BadInput
 from domain.reminding import Channel, Message, Outcome
 from gateways.api import Api, outcome
@@ -24,7 +24,7 @@ class Account:
     """Whose messages they are, and who signs in.
 
     Raises:
-        BadInput: a SID is none.
+        BadInput: a SID is none, or the secret cannot be one.
     """
 
     sid: str
@@ -38,6 +38,7 @@ class Account:
         for name, sid in (("twilio_account", self.sid), ("twilio_key", self.key_sid or self.sid)):
             if _SID.fullmatch(sid) is None:
                 raise BadInput(name, "is no SID; copy it from Twilio's console")
+        credential("twilio_secret", self.secret)
 
     @property
     def authorization(self) -> str:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from random import Random
 from typing import Protocol
+from zoneinfo import ZoneInfoNotFoundError
 
 import structlog
 from sqlalchemy.exc import DBAPIError
@@ -98,27 +99,33 @@ class _Turn:
             due = reminding.next_due(tx, self._channel)
             if due is None:
                 return Drained(self._sent)
-            decision = decide(due, self._provider, self._drain.rules, random=self._drain.random)
-            if not isinstance(decision, Send):
-                reminding.put_by(tx, due, decision)
-                log.info("reminder.not_sent", reminder=due.key, decision=type(decision).__name__)
-            elif (taken := self._claim(tx, due, decision.to)) is not None:
-                return taken
+            try:
+                taken = self._take(tx, due)
+            except TemplateFault as fault:
+                _bury(tx, due, str(fault))
+            except ZoneInfoNotFoundError:  # whoever placed the hold has newer zones than this worker
+                _bury(
+                    tx, due, f"no time zone {due.hold and due.hold.timezone} is known here; renew this worker's tzdata"
+                )
+            else:
+                if taken is not None:
+                    return taken
         return Drained(self._sent, again=True)
 
-    def _claim(self, tx: Tx, due: DueReminder, to: str) -> Taken | None:
+    def _take(self, tx: Tx, due: DueReminder) -> Taken | None:
+        """Claim what is to be sent. What a single reminder can provoke comes up before anything is written."""
+        decision = decide(due, self._provider, self._drain.rules, random=self._drain.random)
+        if not isinstance(decision, Send):
+            reminding.put_by(tx, due, decision)
+            log.info("reminder.not_sent", reminder=due.key, decision=type(decision).__name__)
+            return None
         assert self._provider is not None
         assert due.hold is not None
-        try:
-            message = due.message or self._drain.compose(due, due.hold, to)
-        except TemplateFault as fault:
-            reminding.bury(tx, due, str(fault))
-            log.warning("reminder.unrendered", reminder=due.key, error=str(fault))
-            return None
+        message = due.message or self._drain.compose(due, due.hold, decision.to)
         return reminding.claim(tx, due, message, self._provider, lease=self._drain.lease, worker=self._drain.worker)
 
     def send_and_go_on(self, session: Session, taken: Taken) -> Taken | Drained:
-        """One commit a reminder. If that fails, what came of this one is written alone."""
+        """One commit a reminder. If that fails, what came of this one is written alone, whatever the next provoked."""
         outcome, took = self._send(taken.message)
         self._sent += 1
         self._asked_at = self._drain.clock()
@@ -128,10 +135,12 @@ class _Turn:
                 return self.next_one(tx)
         except DBAPIError as fault:
             log.warning("reminder.unrecorded", reminder=taken.message.key, error=faults.cause(fault))
+        except Exception:
+            self._settle_alone(taken, outcome, took)
+            raise
         if isinstance(outcome, Accepted):
             outcome = Accepted(None)  # the provider's name for it may be what cannot be written
-        with self._drain.db.transaction() as tx:
-            self._settle(tx, taken, outcome, took)
+        self._settle_alone(taken, outcome, took)
         return Drained(self._sent)
 
     def _send(self, message: Message) -> tuple[Outcome, timedelta]:
@@ -139,6 +148,10 @@ class _Turn:
         began, spare = self._drain.clock(), self._drain.lease - self._drain.deadline
         outcome = self._gateway.send(message, not_after=self._asked_at + spare.total_seconds())
         return outcome, timedelta(seconds=self._drain.clock() - began)
+
+    def _settle_alone(self, taken: Taken, outcome: Outcome, took: timedelta) -> None:
+        with self._drain.db.transaction() as tx:
+            self._settle(tx, taken, outcome, took)
 
     def _settle(self, tx: Tx, taken: Taken, outcome: Outcome, took: timedelta) -> None:
         following = judge(outcome, taken.made(took), random=self._drain.random)
@@ -148,3 +161,8 @@ class _Turn:
                 "reminder.attempted", reminder=taken.message.key, number=taken.number,
                 outcome=type(outcome).__name__, then=type(following).__name__, settled=settled.value,
             )  # fmt: skip
+
+
+def _bury(tx: Tx, due: DueReminder, error: str) -> None:
+    reminding.bury(tx, due, error)
+    log.warning("reminder.unrendered", reminder=due.key, error=error)

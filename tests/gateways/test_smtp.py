@@ -338,6 +338,12 @@ def test_a_password_is_never_sent_in_the_clear() -> None:
     assert "secret" not in repr(Server(host="mail.example.com", user="u", password="secret"))
 
 
+@pytest.mark.parametrize("password", ["p\u00e4ss", "pass\n"])
+def test_a_password_that_cannot_be_sent_is_refused_at_the_start(password: str) -> None:
+    with pytest.raises(BadInput, match=r"^smtp_password: holds "):
+        Server(host="mail.example.com", user="u", password=password)
+
+
 @pytest.mark.parametrize("sender", ["Holds", "holds@example.com\r\nBcc: eve@example.com"])
 def test_a_sender_that_is_none_is_refused_at_the_start(sender: str) -> None:
     with pytest.raises(BadInput, match=r"^from: "):

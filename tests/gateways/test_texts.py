@@ -9,6 +9,7 @@ import pytest
 from domain.errors import BadInput
 from domain.reminding import Channel, Rendered
 from domain.segments import Encoding, measure
+from domain.text import LONGEST_LABEL
 from gateways.texts import Facts, TemplateFault, Texts
 
 FACTS = Facts(
@@ -123,15 +124,46 @@ def test_a_subject_is_one_line(written: Written) -> None:
         written(email__en__subject="Hello\nBcc: x@example.com").render(Channel.EMAIL, "en", FACTS)
 
 
-@pytest.mark.parametrize("length", [0, 201])
+@pytest.mark.parametrize("length", [0, 601])
 def test_a_subject_is_neither_empty_nor_endless(written: Written, length: int) -> None:
-    with pytest.raises(TemplateFault, match=f"a subject of {length} characters; 1 to 200 are sent"):
+    with pytest.raises(TemplateFault, match=f"a subject of {length} characters; 1 to 600 are sent"):
         written(email__en__subject="s" * length).render(Channel.EMAIL, "en", FACTS)
 
 
-def test_a_file_that_would_never_be_used_is_refused_at_the_start(written: Written) -> None:
-    with pytest.raises(BadInput, match=r"texts: email.fr.text.j2 would never be used; name it like email.de.txt.j2"):
-        written(email__fr__text="x")
+@pytest.mark.parametrize("locale", ["en", "de"])
+@pytest.mark.parametrize("sign", ["x", "\u2013", "\U0001f39f"], ids=["ASCII", "UCS-2", "two units"])
+def test_a_hold_with_the_longest_names_there_are_is_told_of_by_every_channel(locale: str, sign: str) -> None:
+    facts = Facts(
+        hold_id="h" * 64, resource=sign * LONGEST_LABEL, customer=sign * LONGEST_LABEL, lead=timedelta(days=1),
+        deadline=datetime(2026, 9, 30, 9, tzinfo=UTC), zone="Asia/Kathmandu",
+    )  # fmt: skip
+    for channel in Channel:
+        assert facts.resource in Texts().render(channel, locale, facts).text
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["email.fr.text.j2", "email.fr.txt", "sms.fr", "email.DE.txt.j2", "sms.de-at.txt.j2", "sms.french.txt.j2",
+     "sms.fr.html.j2", "push.fr.txt.j2"],
+)  # fmt: skip
+def test_a_file_that_would_never_be_used_is_refused_at_the_start(tmp_path: Path, name: str) -> None:
+    (tmp_path / "README").write_text("how we write")
+    Texts(tmp_path)
+    (tmp_path / name).write_text("x")
+    with pytest.raises(BadInput) as refused:
+        Texts(tmp_path)
+    assert str(refused.value) == (
+        f"texts: {name} would never be used; name it like email.de-AT.txt.j2, sms.de.txt.j2 or _x.j2"
+    )
+
+
+def test_what_customers_wrote_is_escaped_in_a_part_for_others_where_its_name_says_html(written: Written) -> None:
+    texts = written(
+        _sign__html="{{ resource }}", _sign="{{ resource }}", email__en__html="{% include '_sign.html.j2' %}",
+        sms__en__txt="{% include '_sign.j2' %}",
+    )  # fmt: skip
+    assert texts.render(Channel.EMAIL, "en", FACTS).html == "Seat &lt;7&gt; &amp; Co"
+    assert texts.render(Channel.SMS, "en", FACTS).text == "Seat <7> & Co"
 
 
 def test_an_email_without_its_subject_is_refused_at_the_start(written: Written) -> None:

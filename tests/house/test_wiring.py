@@ -179,6 +179,11 @@ def test_a_task_option_that_is_not_one_of_ours_is_an_error() -> None:
         ),
         ("HOLDFAST_EMAIL_GATEWAY", "smtp", "HOLDFAST_EMAIL_FROM is needed with HOLDFAST_EMAIL_GATEWAY=smtp"),
         (
+            "HOLDFAST_SMTP_PASSWORD",
+            "secret",
+            "HOLDFAST_SMTP_USER and HOLDFAST_SMTP_PASSWORD go together: set both, or none",
+        ),
+        (
             "HOLDFAST_BROKER_URL",
             "redis://:se@cret@host:6379/0",
             (
