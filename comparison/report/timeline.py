@@ -8,7 +8,7 @@ _LANES = ("publisher", "transport", "worker", "hold")
 _LEFT, _LANE, _LAST, _ROW, _HEAD = 54, 134, 112, 24, 30
 _WIDTH = _LEFT + _LANE * (len(_LANES) - 1) + _LAST
 """The last column has the shortest words. On a page of 1,280 this comes to letters of their own size."""
-_FITS = 17
+_FITS = 15
 """Letters that find room beside the last column; longer words stand before it."""
 _COLOURS = 4
 """Subjects are told apart by this many colours; any more share them."""

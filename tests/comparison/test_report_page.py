@@ -19,6 +19,7 @@ from comparison.result import Check, Column, Report, Result, Status, Step, Timel
 from tests.comparison.chromium import browser, needs_chromium
 
 HOSTILE = "<script>alert('x')</script> & \"quoted\""
+WORDS = {"hold": "1 s passes", "worker": "duplicate, withheld", "publisher": "publish, delay 604,800 s"}
 LONG = "a-word-that-nobody-breaks-" * 12
 
 
@@ -33,7 +34,7 @@ def description(name: str) -> Description:
 def result(case: str, candidate: str, status: Status) -> Result:
     tried = status in {Status.PASSED, Status.FAILED}
     lanes = ["publisher", "transport", "worker", "hold"] * 4
-    steps = [Step(3.0 * n, lane, "act", f"hold {n % 2}", n % 5 != 4) for n, lane in enumerate(lanes)]
+    steps = [Step(3.0 * n, lane, WORDS.get(lane, "act"), f"hold {n % 2}", n % 5 != 4) for n, lane in enumerate(lanes)]
     checks = [Check("holds", passed=True, seen="yes"), Check(LONG, passed=False, seen=HOSTILE)]
     return Result(
         candidate=candidate, case=case, status=status, summary=HOSTILE, runs=2 if tried else 0,
